@@ -144,12 +144,10 @@ class Account:
 
     @property
     def table(self) -> str:
-        """The timeouts' table."""
         return self.settings.table
 
     @cached_property
     def container(self) -> ContainerClient:
-        """Where the bodies are."""
         return self._blobs.get_container_client(self.settings.container)
 
     @cached_property
@@ -157,11 +155,9 @@ class Account:
         return ThreadPoolExecutor(self.settings.requests, thread_name_prefix="azure")
 
     def at_table(self, doing: str) -> AbstractContextManager[None]:
-        """Turn errors of what is asked of the timeouts' table into ours; see ``asking``."""
         return asking(doing, place=f"table {self.settings.table}")
 
     def at_container(self, doing: str) -> AbstractContextManager[None]:
-        """Turn errors of what is asked of the bodies' container into ours; see ``asking``."""
         return asking(doing, place=f"container {self.settings.container}")
 
     def pages(
@@ -193,10 +189,8 @@ class Account:
     def each(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """Yield what *work* returns for each of *items*, in order; several run at a time.
 
-        No more are begun than are asked for, but for a few ahead that keep all threads busy.
-        Each is tried again a little later while the account is unavailable, so *work* has to be
-        safe to repeat: Azure's client repeats no transaction over a connection that was closed
-        while it was idle. When one raises, the others that have begun are waited for.
+        Only a few are begun ahead of what is drawn. *work* is repeated while the account is
+        unavailable, so it must be safe to repeat. When one raises, the others are awaited.
         """
         begun: deque[Future[R]] = deque()
         try:
@@ -214,7 +208,6 @@ class Account:
                     future.exception()  # waits
 
     def close(self) -> None:
-        """Close the connections; no thread stays."""
         if (pool := self.__dict__.pop("_pool", None)) is not None:
             pool.shutdown(cancel_futures=True)
         while self._opened:
@@ -266,7 +259,6 @@ def asking(doing: str, *, place: str) -> Iterator[None]:
 
 
 def code_of(exc: HttpResponseError) -> str | None:
-    """Return Azure's own code of an error."""
     code = getattr(exc, "error_code", None)
     return None if code is None else str(getattr(code, "value", code))
 
@@ -319,7 +311,6 @@ class Pace:
         self._answers = 0
 
     def wait(self) -> None:
-        """Return when a request may go; at once, unless the account asked for time."""
         left_s = min(self._not_before_s - self._monotonic_s(), MOST_S)
         if left_s > 0:
             self._sleep(left_s * uniform(1.0, 1.0 + _SPREAD))  # noqa: S311 - spreads, hides nothing
@@ -355,7 +346,6 @@ class PacedTransport(RequestsTransport):  # type: ignore[misc]  # it exports its
         self._pace = pace
 
     def send(self, request: Any, **options: Any) -> Any:
-        """Send one request when it may go, and learn from the answer."""
         self._pace.wait()
         response: Any = super().send(request, **options)
         # taken away: Azure's client would sleep for as long as it says, however long that is

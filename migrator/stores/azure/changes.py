@@ -45,17 +45,15 @@ Blob = dict[str, Any]
 
 
 class Changes:
-    """What changes timeouts of one account; several at a time."""
-
     def __init__(self, account: Account, reader: TimeoutReader) -> None:
         self._account = account
         self._reader = reader
         self._takes_batches = True
 
     def take(self, mark: Mark, documents: Sequence[Document]) -> Collection[TimeoutId]:
-        """Remove what is unchanged; return what is ours.
+        """Remove unchanged timeouts; return those claimed.
 
-        All main entries go first, each with its evidence; what else there is of ours after them.
+        All main entries are removed first, each with its evidence, the other entries after them.
         """
         taken = self._each(partial(self._take, mark), documents)
         self._clear([each for each in documents if each.id in taken])
@@ -64,7 +62,6 @@ class Changes:
     def put_back(
         self, mark: Mark, documents: Sequence[Document], is_meant: IsMeant
     ) -> Collection[TimeoutId]:
-        """Restore what nobody has stored again; return what is restored."""
         opened = [*self._account.each(lambda each: self._opened(each.id, mark), documents)]
         if not is_meant():  # another one did it all before the evidence was opened here
             return ()
@@ -72,8 +69,6 @@ class Changes:
         return self._each(partial(self._put_back, mark, versions), documents)
 
     def forget(self, mark: Mark, ids: Collection[TimeoutId]) -> None:
-        """Remove the evidence *mark* of each of *ids*."""
-
         def forget(timeout: TimeoutId) -> None:
             with self._account.at_table("forgetting a claim"), tolerating():
                 self._account.tables.delete(self._account.table, timeout, EVIDENCE + mark)
@@ -82,7 +77,7 @@ class Changes:
             pass
 
     def probe(self) -> None:
-        """Ask for changes that cannot happen: whoever lacks the right is told so first."""
+        """Request changes that cannot happen: a missing right is refused before that."""
         container = self._account.container
         version = "W/\"datetime'2000-01-01T00%3A00%3A00.0000000Z'\""
         with self._account.at_table("a trial claim"):
@@ -133,10 +128,10 @@ class Changes:
         return self._is_closed(document.id, mark, opened)
 
     def _opened(self, timeout: TimeoutId, mark: Mark) -> str | None:
-        """Return the version of our open evidence, written if need be; None: it is closed.
+        """Return the version of the open evidence, written if missing; None: it is closed.
 
-        A restoration is only done while its evidence is open, in this version: a request that
-        comes late, after all was done and forgotten, finds none and does nothing.
+        A restoration needs open evidence in this version: a request that comes late finds none
+        and does nothing.
         """
         evidence = _evidence(timeout, EVIDENCE + mark, "open")
         with self._account.at_table("restoring a timeout"), tolerating():
@@ -147,10 +142,10 @@ class Changes:
         return None if found["Step"] == "closed" else str(found["odata.etag"])
 
     def _is_closed(self, timeout: TimeoutId, mark: Mark, opened: str) -> bool:
-        """Return whether an earlier request restored it; else take the open evidence away.
+        """Return whether an earlier request restored it; else remove the open evidence.
 
-        The removal comes first, and goes by the version: a request that is still under way has
-        closed the evidence before, and it stays and tells so, or finds none and does nothing.
+        The removal names the version: an earlier request has closed the evidence before it, or
+        finds none and does nothing.
         """
         entry = Kept(partition=timeout, row=EVIDENCE + mark, etag=opened, properties={})
         with self._account.at_table("cleaning up after a restoration"), tolerating():
@@ -159,7 +154,6 @@ class Changes:
         return found is not None and found["Step"] == "closed"
 
     def _restore_body(self, blob: Any, body: bytes | None) -> bool:
-        """Write the blob unless it is there; return False when it is there with other content."""
         if blob is None:
             return True
         container, content = self._account.container, body or b""
@@ -214,15 +208,10 @@ class Changes:
     # ── what is left of a claimed one ─────────────────────────────────────────────────────────
 
     def _clear(self, documents: Sequence[Document]) -> None:
-        """Remove the other entries of *documents*, and then their blobs, unless these are kept.
+        """Remove the other entries of *documents*, then their blobs, unless these are kept.
 
-        Repeating is harmless.
-
-        What cannot be removed (a blob is leased, say) stays, and a log line says so: it is no
-        reason not to send the timeout.
-
-        Raises:
-            StoreUnavailable: Some may be removed; repeat the call.
+        Repeating is harmless. What cannot be removed (a leased blob) stays and is logged; the
+        timeout is sent all the same.
         """
         extras = [loaded(each.id, each.extra) for each in documents]
         entries = (Kept.of(each[name]) for name in ("saga", "time") for each in extras)
@@ -314,7 +303,6 @@ def tolerating() -> Iterator[None]:
 
 
 def as_read(etag: str) -> dict[str, Any]:
-    """Return the condition that something is in the version that was read."""
     return {"etag": etag, "match_condition": MatchConditions.IfNotModified}
 
 

@@ -46,11 +46,9 @@ class Kept:
 
     @classmethod
     def of(cls, found: Mapping[str, Any] | None) -> Self | None:
-        """Return an entity that was kept as JSON; None: there was none."""
         return None if found is None else cls(**found)
 
     def entity(self) -> dict[str, Any]:
-        """Return the entity as the service takes it."""
         found: dict[str, Any] = {"PartitionKey": self.partition, "RowKey": self.row}
         for name, (kind, value) in self.properties.items():
             found[name] = _number(value) if kind == "Edm.Double" else value
@@ -107,13 +105,11 @@ def saga_of(entity: Entity) -> str | None:
 
 
 def text_of(entity: Entity, name: str) -> str | None:
-    """Return a property that should be text; None: it is not there, or something else."""
     found = entity.get(name)
     return found if isinstance(found, str) else None
 
 
 def blob_name(entity: Entity, timeout: TimeoutId) -> str:
-    """Return where a timeout's body is."""
     return text_of(entity, "StateAddress") or timeout
 
 
@@ -138,7 +134,6 @@ def loaded(timeout: TimeoutId, extra: str) -> Mapping[str, Any]:
 
 
 def _typed(value: Any, kind: str | None) -> list[Any]:
-    """Return a type and a value of it."""
     if kind is None:
         if isinstance(value, bool):
             return ["Edm.Boolean", value]

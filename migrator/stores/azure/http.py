@@ -73,11 +73,7 @@ class Key:
     text: str
 
     def sign(self, what: str) -> str:
-        """Return the signature of *what*.
-
-        Raises:
-            StoreError: The key is none.
-        """
+        """Return the signature of *what*; ``StoreError``: the key is invalid."""
         try:
             key = base64.b64decode(self.text, validate=True)
         except ValueError as exc:
@@ -89,8 +85,6 @@ class Key:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What the service answered."""
-
     status: int
     headers: Mapping[str, str]
     """By any case."""
@@ -115,7 +109,7 @@ class _Service(ABC):
         key: Signs requests; None: the URL does.
         connections: Kept open.
         wait: Returns when a request may go.
-        learn: Told of each answer's status and ``Retry-After``.
+        learn: Called with each answer's status and ``Retry-After``.
     """
 
     version: str
@@ -138,7 +132,6 @@ class _Service(ABC):
         self._pool = _pool(self._base, connections)
 
     def close(self) -> None:
-        """Close the connections."""
         self._pool.clear()
 
     @retry(
@@ -222,8 +215,6 @@ class _Service(ABC):
 
 
 class Tables(_Service):
-    """Entities of the tables of an account."""
-
     version = "2019-02-02"
 
     def authorization(
@@ -253,7 +244,7 @@ class Tables(_Service):
             table: Its name.
             where: A condition, with ``@name`` for each of *parameters*.
             parameters: Text, not quoted.
-            columns: What is wanted of each; None: all.
+            columns: None: all.
             size: The most entities; None: as many as the service gives.
             begin: As returned; empty: at the first.
         """
@@ -273,12 +264,10 @@ class Tables(_Service):
         return _read(answer)["value"], following or None
 
     def entity(self, table: str, partition: str, row: str) -> Entity:
-        """Return one entity."""
         found: Entity = _read(self.send("GET", self._place(table, partition, row), _JSON))
         return found
 
     def create(self, table: str, entity: Entity) -> str:
-        """Write an entity that is not there; return its version."""
         path = f"{self.root}/{table}"
         return self.send("POST", path, _JSON | _NO_ECHO, body=_written(entity)).headers["ETag"]
 
@@ -288,36 +277,31 @@ class Tables(_Service):
         self.send("PUT", path, _JSON | _NO_ECHO, body=_written(entity))
 
     def delete(self, table: str, partition: str, row: str, version: str = "*") -> None:
-        """Remove an entity, if it has *version*."""
         path = self._place(table, partition, row)
         self.send("DELETE", path, _JSON | {"If-Match": version})
 
     def create_table(self, table: str) -> None:
-        """Make a table."""
         body = _written({"TableName": table})
         self.send("POST", f"{self.root}/Tables", _JSON | _NO_ECHO, body=body)
 
     # ── transactions ────────────────────────────────────────────────────────────────────────
 
     def deleting(self, table: str, partition: str, row: str, version: str) -> Operation:
-        """Return what removes an entity in *version*."""
         return "DELETE", self._place(table, partition, row), {"If-Match": version}, None
 
     def creating(self, table: str, entity: Entity) -> Operation:
-        """Return what writes an entity that is not there."""
         return "POST", f"{self.root}/{table}", _NO_ECHO, entity
 
     def replacing(self, table: str, entity: Entity, version: str) -> Operation:
-        """Return what writes an entity over the one in *version*."""
         path = self._place(table, entity["PartitionKey"], entity["RowKey"])
         return "PUT", path, _NO_ECHO | {"If-Match": version}, entity
 
     def transact(self, operations: Sequence[Operation]) -> None:
-        """Do all of *operations*, which are in one partition, or nothing.
+        """Do all *operations*, of one partition, or nothing.
 
         Raises:
-            HttpResponseError: Nothing was done; says why the first one was not.
-            ServiceResponseError: The answer does not tell.
+            HttpResponseError: Nothing was done, because of the first one.
+            ServiceResponseError: The outcome is unknown.
         """
         outer, inner = f"batch_{uuid4()}", f"changeset_{uuid4()}"
         lines = [f"--{outer}", f"Content-Type: multipart/mixed; boundary={inner}", ""]
@@ -368,11 +352,6 @@ class Blobs(_Service):
         return self.send("GET", self._place(name), {}, most=most)
 
     def delete(self, named: Sequence[tuple[str, str]]) -> Sequence[tuple[int, str | None]]:
-        """Remove blobs, each with its snapshots; return status and Azure's code for each answer.
-
-        Args:
-            named: Their names, and the versions in which they are removed.
-        """
         boundary = f"batch_{uuid4()}"
         lines = list[str]()
         for number, (name, version) in enumerate(named):
@@ -407,7 +386,6 @@ class Blobs(_Service):
 
 
 def refused(status: int, code: str | None) -> HttpResponseError:
-    """Return the error of an answer."""
     kind = ResourceNotFoundError if status == GONE else HttpResponseError
     error: HttpResponseError = kind(code or f"HTTP {status}")
     error.status_code = status

@@ -52,8 +52,6 @@ _MOST: Final = 200_000
 
 
 class LiveTimeouts:
-    """Lists the timeouts of one account."""
-
     def __init__(
         self,
         account: Account,
@@ -126,7 +124,6 @@ class LiveTimeouts:
             )
 
     def _expected(self, entity: Entity) -> str | None:
-        """Return the partition of a time entry; None: it has no time."""
         moment = time_of(entity)
         return None if moment is None else self._scope.key_of(moment)
 
@@ -275,7 +272,6 @@ class SoonestEntries:
 
 
 def entry_of(entity: Entity, scope: PartitionScope) -> Entry | None:
-    """Return *entity* as a time entry; None: it is none, or is not where one of its time is."""
     moment, due_at = time_of(entity), due_of(entity)
     if moment is None or due_at is None or entity["PartitionKey"] != scope.key_of(moment):
         return None

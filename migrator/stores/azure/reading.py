@@ -53,8 +53,6 @@ LARGEST_BODY: Final = 128 * 2**20
 
 
 class TimeoutReader:
-    """Reads timeouts of one account."""
-
     def __init__(
         self, account: Account, scope: PartitionScope, *, largest_body: int = LARGEST_BODY
     ) -> None:
@@ -106,7 +104,6 @@ class TimeoutReader:
         )
 
     def entity(self, partition: str, row: str) -> Entity | None:
-        """Return one entity of the timeouts' table; None: it is not there."""
         with self._account.at_table("reading a timeout"):
             try:
                 return self._account.tables.entity(self._account.table, partition, row)
@@ -116,7 +113,6 @@ class TimeoutReader:
                 return None
 
     def is_live(self, timeout: str) -> bool:
-        """Return whether a timeout has its main entry."""
         return self.entity(timeout, "") is not None
 
     def has_time_entry(self, owner: str, timeout: TimeoutId) -> bool:
@@ -129,7 +125,6 @@ class TimeoutReader:
         return found is not None and found.get(OWNER) == owner and due_of(found) is not None
 
     def has(self, entry: Kept) -> bool:
-        """Return whether *entry* is there, in whatever version."""
         return self.entity(entry.partition, entry.row) is not None
 
     def _blob(self, name: str) -> tuple[bytes | None, dict[str, Any] | None, str | None]:

@@ -76,11 +76,7 @@ class AzureStore:
         self._soonest = SoonestEntries(self._pages, scope, page=page, monotonic=monotonic)
 
     def endpoints(self) -> Sequence[StoreEndpoint]:
-        """Return every endpoint that owns a timeout; reads the whole table.
-
-        Raises:
-            StoreError: There are timeouts that no listing would show.
-        """
+        """Reads the whole table; ``StoreError``: a listing would not show all timeouts."""
         names = set[str]()
         for page in self._pages("RowKey ne @none", {"none": ""}, _PLACE):
             self._live.refuse_strays(page)
@@ -90,25 +86,18 @@ class AzureStore:
         ]
 
     def source_of(self, name: str) -> str:
-        """Return where the timeouts of *name* are; see ``DocumentStore``."""
         return f"{self._account.name}/{self._account.settings.table}/{name}"
 
     def list(
         self, endpoint: StoreEndpoint, *, with_sizes: bool = False
     ) -> Iterator[Sequence[ScannedRow]]:
-        """Yield the live timeouts of *endpoint*; see ``DocumentStore``.
-
-        Reads the table twice, first the main entries and then the time entries, and for the sizes
-        the container's listing.
-        """
+        """Reads main entries, then time entries, and lists the container for sizes."""
         return self._live.of(self._owner(endpoint), with_sizes=with_sizes)
 
     def soonest(self, endpoint: StoreEndpoint, due: DueRange, at_most: int) -> Sequence[Entry]:
-        """Return the soonest due of a range; see ``DocumentStore``."""
         return self._soonest.between(self._owner(endpoint), due, at_most)
 
     def read(self, endpoint: StoreEndpoint, ids: Collection[TimeoutId]) -> Iterator[Document]:
-        """Yield what is still there of *ids*; see ``DocumentStore``."""
         owner = self._owner(endpoint)
         asked = [*ids]
 
@@ -129,7 +118,6 @@ class AzureStore:
     def take(
         self, endpoint: StoreEndpoint, mark: Mark, documents: Sequence[Document]
     ) -> Collection[TimeoutId]:
-        """Remove what is unchanged; see ``DocumentStore``."""
         self._owner(endpoint)
         taken = self._changes.take(mark, documents)
         self._soonest.recent.drop([each.id for each in documents])
@@ -143,37 +131,29 @@ class AzureStore:
         *,
         is_meant: IsMeant,
     ) -> Collection[TimeoutId]:
-        """Restore byte for byte; see ``DocumentStore``."""
         self._owner(endpoint)
         restored = self._changes.put_back(mark, documents, is_meant)
         self._soonest.bring_back(restored)
         return restored
 
     def forget(self, endpoint: StoreEndpoint, mark: Mark, ids: Collection[TimeoutId]) -> None:
-        """Remove the evidence; see ``DocumentStore``."""
         self._owner(endpoint)
         self._changes.forget(mark, ids)
 
     def probe(self, endpoint: StoreEndpoint) -> None:
-        """Prove the rights of a claim; see ``DocumentStore``.
-
-        Looks at some time entries, too: whether they are where they are looked for.
-        """
+        """Checks, too, that some time entries are in their expected partition."""
         mine = {"owner": self._owner(endpoint), "none": ""}
         where = f"{OWNER} eq @owner and RowKey ne @none"
         self._live.refuse_strays(next(self._pages(where, mine, _PLACE), ()))
         retrying(self._changes.probe)
 
     def unfinished_vendor_runs(self) -> Sequence[str]:
-        """Return what the vendor's tool left half-finished; see ``DocumentStore``."""
         return unfinished_vendor_runs(self._account)
 
     def seed(self, name: str, rows: Iterable[SeedRow]) -> int:
-        """Write invented timeouts of the endpoint *name*; return how many."""
         return write_rows(self._account, self._scope, name, rows)
 
     def close(self) -> None:
-        """Close connections and threads."""
         self._account.close()
 
     # ── whose and where ─────────────────────────────────────────────────────────────────────
@@ -191,7 +171,7 @@ class AzureStore:
         return endpoint.source.removeprefix(prefix)
 
     def _shows_owner(self, entity: Entity) -> bool:
-        """Return whether *entity* is a time entry, or one whose due time nobody can read."""
+        """Return whether *entity* is a time entry, or one with an unreadable due time."""
         return due_of(entity) is None or entry_of(entity, self._scope) is not None
 
     # ── listing ─────────────────────────────────────────────────────────────────────────────
@@ -199,7 +179,6 @@ class AzureStore:
     def _pages(
         self, where: str, parameters: Mapping[str, str], columns: Sequence[str] | None
     ) -> Iterator[Sequence[Entity]]:
-        """Yield pages of entities with some *columns*; None: with all there are."""
         doing = "listing timeouts"
         return self._account.pages(where, parameters, columns, doing=doing, size=self._page)
 
@@ -251,10 +230,6 @@ def _write(account: Account, scope: PartitionScope, owner: str, row: SeedRow) ->
 
 
 def unfinished_vendor_runs(account: Account) -> Sequence[str]:
-    """Return each open run, and each set of hidden timeouts that no completed run explains.
-
-    Timeouts that a completed run hid are moved already; they are left out everywhere.
-    """
     found, completed = [], list[str]()
     for run in _states(account):
         endpoint, hidden = text_of(run, "EndpointName"), text_of(run, "UniqueHiddenEndpointName")

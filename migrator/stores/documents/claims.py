@@ -37,7 +37,7 @@ from migrator.stores.requests import Claim, ClaimRequest, Cursor
 _log = logging.getLogger(__name__)
 
 _MORE: Final = 4
-"""How much further a look goes when all that the last one found was not to be had."""
+"""How much further the next listing goes when nothing of the last one could be claimed."""
 _TRIES: Final = 5
 """How often others may be faster before a claim says that there is nothing."""
 _SIDE_BY_SIDE: Final = 8
@@ -69,7 +69,6 @@ class DocumentClaims:
         self._fault = fault
 
     def claim(self, request: ClaimRequest) -> Claim | None:
-        """Move the soonest due timeouts into a new batch; see ``Claims``."""
         for _ in range(_TRIES):
             chosen, cursor = self._chosen(request)
             if cursor is None:
@@ -85,19 +84,15 @@ class DocumentClaims:
         return None
 
     def promising(self, requests: Sequence[ClaimRequest]) -> Sequence[ClaimRequest]:
-        """Return all: a claim that finds nothing writes nothing here; see ``Claims``."""
         return requests
 
     def unclaimed(self, request: ClaimRequest) -> int:
-        """Return 0: nobody locks a document; see ``Claims``."""
         return 0
 
     def unclaimable(self) -> Mapping[str, Mapping[str, str]]:
-        """Return none: a claim changes each document alone; see ``Claims``."""
         return {}
 
     def resume(self, batch: Batch, lease: Lease) -> Batch | None:
-        """Finish what a crash left half-done; see ``Claims``."""
         if batch.state is BatchState.RELEASING:
             self._finish_release(batch, lease)
             return None
@@ -107,10 +102,7 @@ class DocumentClaims:
         return self._finish_claim(batch, _endpoint_of(batch), documents, lease)
 
     def release(self, batch: Batch, lease: Lease) -> int:
-        """Put every timeout of a batch back; see ``Claims``.
-
-        One whose id the store has again stays here, in quarantine.
-        """
+        """A timeout whose id the store has again stays in the ledger, in quarantine."""
         if batch.state is not BatchState.RELEASING:
             batch = self._records.begin_release(batch, lease)
             self._fault("release.recorded")
@@ -119,14 +111,13 @@ class DocumentClaims:
     def release_quarantined(
         self, endpoint: StoreEndpoint | None, which: QuarantineFilter = ANY_QUARANTINED
     ) -> int:
-        """Put quarantined timeouts of settled batches back; see ``Claims``."""
         sources = (
             self._records.quarantined_sources(which) if endpoint is None else [endpoint.source]
         )
         return returned(sources, lambda source: self._release_quarantined_of(source, which))
 
     def _release_quarantined_of(self, source: str, which: QuarantineFilter) -> int:
-        # nothing is begun that nobody could finish: a place that is gone says so of any id
+        # a release that cannot be finished is not begun: a missing place says so for any id
         self.count_there(StoreEndpoint(name=EndpointName(""), source=source), [NOBODY])
         last = back = 0
         while rows := self._records.begin_return(source, which, after=last):
@@ -136,27 +127,24 @@ class DocumentClaims:
         return back
 
     def count_taken(self, source: str) -> int:
-        """Return 0: a document store says so only of what goes back; see ``Claims``."""
         return 0
 
     def still_there(self, batch: Batch) -> int:
-        """Return how many timeouts of a half-done batch the store has; changes nothing.
+        """Return how many timeouts of a half-done batch the store has.
 
         Raises:
-            SourceGone: There is no such place (any more).
-            StoreError: The store did not answer, or refused.
+            SourceGone: The place does not exist.
         """
         ids = [row.document.id for row in self._records.rows_of(batch)]
         return self.count_there(_endpoint_of(batch), ids)
 
     def count_there(self, endpoint: StoreEndpoint, ids: Collection[TimeoutId]) -> int:
-        """Return how many of *ids* the store has; changes nothing, and raises the same."""
         return sum(1 for _ in self._documents.read(endpoint, ids))
 
     def bring_back(self, rows: Sequence[KeptRow], towards: RowState) -> int:
         """Put back *rows* that are recorded as going; return how many became *towards*.
 
-        Each has a mark of its own, so that any number of them may be tried again.
+        Each has its own mark, so that any number of them may be repeated.
         """
         restored = self.restore_singly(rows, towards)
         self._fault("return.restored")
@@ -184,8 +172,6 @@ class DocumentClaims:
             return {each for restored in pool.map(restore, rows) for each in restored}
 
     def forget_singly(self, rows: Sequence[KeptRow]) -> None:
-        """Remove the evidence of rows that are back."""
-
         def forget(row: KeptRow) -> None:
             mark = return_mark(row.ledger_id or self._ledger_id, row.id)
             self._forget(row.endpoint, mark, [row.document.id])
@@ -221,11 +207,10 @@ class DocumentClaims:
         return back
 
     def _ledger_of(self, batch: Batch) -> str:
-        """Return the id by which the evidence of *batch* is found, whatever the ledger's is now."""
         return batch.ledger_id or self._ledger_id
 
     def _forget(self, endpoint: StoreEndpoint, mark: Mark, ids: Collection[TimeoutId]) -> None:
-        """Remove evidence that nobody will ask for again; what cannot be removed harms nobody."""
+        """Remove evidence that is not needed again; evidence that cannot be removed is harmless."""
         try:
             self._documents.forget(endpoint, mark, ids)
         except StoreError as exc:
@@ -237,11 +222,10 @@ class DocumentClaims:
     # ── choosing ────────────────────────────────────────────────────────────────────────────
 
     def _chosen(self, request: ClaimRequest) -> tuple[Sequence[Document], Cursor | None]:
-        """Return the soonest due documents that may be claimed, within the request's limits.
+        """Return the soonest claimable documents within the request's limits, and the next cursor.
 
-        Beside them where the next claim goes on: behind the last of them as it was listed. Since
-        then it may have been changed and be due later, and what lies between is not claimed yet.
-        None: there is nothing.
+        The cursor is behind the last document as listed: it may have been changed since to be due
+        later, and what lies between is not claimed yet. None: there is no document.
         """
         at_most = request.max_rows
         while True:
@@ -261,10 +245,7 @@ class DocumentClaims:
         return [each for each in fit if each not in known]
 
     def _read(self, request: ClaimRequest, wanted: Sequence[TimeoutId]) -> Sequence[Document]:
-        """Return as many of *wanted* as a batch may have; none is read far beyond its bytes.
-
-        Leftovers are listed, and then not there: what is behind them is read instead.
-        """
+        """Return as many of *wanted* as a batch may have; skip documents that are gone."""
         found: list[Document] = []
         size, due = 0, DueRange(request.due_after, request.due_until)
         for document in self._documents.read(request.endpoint, wanted):
@@ -284,7 +265,6 @@ def _endpoint_of(batch: Batch) -> StoreEndpoint:
 
 
 def _after(request: ClaimRequest) -> datetime | None:
-    """Return the exclusive start; the cursor's own moment is looked at again."""
     if request.cursor is None or request.cursor.due_at == _BEGINNING:
         return request.due_after
     inclusive = request.cursor.due_at - _TICK

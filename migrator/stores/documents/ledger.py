@@ -1,8 +1,8 @@
 """What the ledger records of claims, and of putting back, in two steps.
 
 Rules of this file: each call is one local transaction, and nothing here asks the document store;
-whoever writes for a lane proves first that the lane is still theirs; a row keeps all its content
-until it is known that somebody else has it.
+a write for a lane first checks that the caller still owns it; a row keeps all its content until
+another copy of it is proved.
 """
 
 from __future__ import annotations
@@ -48,8 +48,6 @@ _IDS_AT_A_TIME: Final = 500
 
 
 class DocumentLedger:
-    """The ledger's side of two-step claims."""
-
     def __init__(self, engine: Engine, ledger: LedgerTables) -> None:
         self._engine = engine
         self._ledger = ledger
@@ -57,7 +55,6 @@ class DocumentLedger:
     # ── claiming ────────────────────────────────────────────────────────────────────────────
 
     def known(self, source: str, ids: Sequence[TimeoutId]) -> set[str]:
-        """Return those of *ids* that the ledger has in an open state."""
         doing = "looking for timeouts in the ledger"
         return self._asked(doing, lambda connection: self._known(connection, source, ids))
 
@@ -66,12 +63,8 @@ class DocumentLedger:
     ) -> tuple[Batch, Sequence[Document]] | None:
         """Record what is to be taken, as a batch that is ``claiming``; return both.
 
-        Documents the ledger has already are left out: another batch takes them, so nobody may take
-        them for this one. None: nothing is left, or somebody else records one of them just now;
-        nothing was written.
-
-        Raises:
-            LeaseLost: The lane is somebody else's. Nothing was written.
+        Documents the ledger has already are left out: another batch takes them. None: none is
+        left, or another claimer records one of them now; nothing was written.
         """
         try:
             with writing(self._engine, LedgerError, doing="recording a claim") as connection:
@@ -90,12 +83,9 @@ class DocumentLedger:
     def confirm_claim(
         self, batch: Batch, taken: Collection[TimeoutId], lease: Lease
     ) -> Batch | None:
-        """Record that *taken* are ours, and drop all others: somebody else has them.
+        """Record that *taken* are claimed; drop all others, which another claimer has.
 
-        None: nothing was taken, and the batch is gone.
-
-        Raises:
-            LeaseLost: Nothing was changed.
+        None: nothing was taken, and the batch is deleted.
         """
         state = next_state(batch.state, Event.ALL_TAKEN)
         table, row = self._ledger.batch, self._ledger.timeout
@@ -127,11 +117,7 @@ class DocumentLedger:
     # ── putting back a whole batch ──────────────────────────────────────────────────────────
 
     def begin_release(self, batch: Batch, lease: Lease) -> Batch:
-        """Record that a ``claimed`` batch goes back.
-
-        Raises:
-            LeaseLost: Nothing was changed.
-        """
+        """Record that a ``claimed`` batch goes back."""
         state = next_state(batch.state, Event.BEGIN_RELEASE)
         table = self._ledger.batch
         attempt = batch.attempt + 1
@@ -144,11 +130,7 @@ class DocumentLedger:
         return replace(batch, state=state, attempt=attempt)
 
     def confirm_release(self, batch: Batch, restored: Collection[TimeoutId], lease: Lease) -> int:
-        """Record that *restored* are back, and set the others aside; return how many are back.
-
-        Raises:
-            LeaseLost: Nothing was changed.
-        """
+        """Record that *restored* are back; quarantine the others. Return how many are back."""
         state = next_state(batch.state, Event.RELEASE)
         table = self._ledger.batch
         stamps = {"state": state, "attempt": batch.attempt + 1, "released_at": database_now()}
@@ -165,7 +147,7 @@ class DocumentLedger:
         """Return True while *batch* goes back in the attempt that is named.
 
         Raises:
-            LeaseLost: Somebody else has finished that.
+            LeaseLost: Another owner has finished that.
         """
         table = self._ledger.batch
         this = select(table.c.id).where(
@@ -194,7 +176,6 @@ class DocumentLedger:
     # ── putting back single rows ────────────────────────────────────────────────────────────
 
     def quarantined_sources(self, which: QuarantineFilter) -> Sequence[str]:
-        """Return where the rows in quarantine came from, sorted."""
         row, batch = self._ledger.timeout, self._ledger.batch
         sources = select(row.c.source).where(*in_quarantine(row, batch, which)).distinct()
         doing = "looking where quarantined rows came from"
@@ -204,13 +185,7 @@ class DocumentLedger:
     def begin_return(
         self, source: str | None, which: QuarantineFilter, *, after: int
     ) -> Sequence[KeptRow]:
-        """Record that the next rows in quarantine go back; empty at the end.
-
-        Args:
-            source: Whose rows; None: of all.
-            which: Which of them.
-            after: Only rows whose own id is above.
-        """
+        """Record that the next quarantined rows, with ids above *after*, go back."""
         row, batch = self._ledger.timeout, self._ledger.batch
         unsettled = [*OPEN, BatchState.DOUBTFUL]
         settled = select(batch.c.id).where(batch.c.state.not_in(unsettled))
@@ -234,7 +209,6 @@ class DocumentLedger:
         return found
 
     def kept(self, connection: Connection, ids: Collection[int]) -> Sequence[KeptRow]:
-        """Return rows by the ledger's own ids, in the caller's transaction."""
         row = self._ledger.timeout
         return [
             kept_row(found)
@@ -251,7 +225,6 @@ class DocumentLedger:
             connection.execute(update(row).where(row.c.id.in_(some)).values(going_back=towards))
 
     def find_going_back(self, row: KeptRow, towards: RowState) -> bool:
-        """Return whether *row* is still recorded as going back to become *towards*."""
         table = self._ledger.timeout
         this = select(table.c.id).where(table.c.id == row.id, table.c.going_back == towards)
         doing = "looking whether a row still goes back"
@@ -260,10 +233,10 @@ class DocumentLedger:
     def confirm_return(
         self, rows: Sequence[KeptRow], restored: Collection[TimeoutId], towards: RowState
     ) -> int:
-        """Record what became of *rows* that went back; return how many are back.
+        """Record the outcome of *rows* that went back; return how many are back.
 
-        Of the others, those on their way out of quarantine stay there, with the reason. Rows of
-        which somebody else has recorded the outcome meanwhile are left as they are.
+        Rows of the quarantine that are not back stay there, with the reason. Rows whose outcome
+        another process has recorded are left unchanged.
         """
         row = self._ledger.timeout
         doing = "recording which rows are back"
@@ -402,7 +375,6 @@ def kept_rows(ledger: LedgerTables) -> Select[Any]:
 
 
 def kept_row(row: Row[Any]) -> KeptRow:
-    """Return what a row of ``kept_rows`` says."""
     return KeptRow(
         id=row.id,
         endpoint=StoreEndpoint(name=EndpointName(row.endpoint), source=row.source),
@@ -421,6 +393,5 @@ def kept_row(row: Row[Any]) -> KeptRow:
 
 
 def slices(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """Yield *items* in parts that any database takes as parameters."""
     for start in range(0, len(items), _IDS_AT_A_TIME):
         yield items[start : start + _IDS_AT_A_TIME]

@@ -42,8 +42,6 @@ class _Listing:
 
 
 class RecentListings:
-    """Listings of all endpoints; several threads may ask."""
-
     def __init__(self, monotonic_s: Callable[[], float], *, most: int) -> None:
         self._monotonic_s = monotonic_s
         self._most = most
@@ -57,7 +55,6 @@ class RecentListings:
             return next((each for each in found if each is not None), None)
 
     def entry(self, owner: str, timeout: TimeoutId) -> Entry | None:
-        """Return a timeout as it was listed; None: it was not."""
         with self._lock:
             listings = [each for each in self._fresh() if each.owner == owner]
         return next((found for each in listings if (found := each.entries.get(timeout))), None)
@@ -85,14 +82,12 @@ class RecentListings:
                 self._listings.popleft()
 
     def drop(self, ids: Collection[TimeoutId]) -> None:
-        """Forget *ids*: they are not there any more."""
         with self._lock:
             for listing in self._listings:
                 for each in ids:
                     listing.entries.pop(each, None)
 
     def forget(self) -> None:
-        """Forget all."""
         with self._lock:
             self._listings.clear()
 

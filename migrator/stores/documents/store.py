@@ -34,7 +34,7 @@ _KEPT_FOR_S: Final = 60.0
 
 
 class DocumentStoreView:
-    """Implements ``Store`` over a document store and the ledger beside it."""
+    """Implements ``Store`` over a document store and the ledger."""
 
     def __init__(
         self,
@@ -54,23 +54,16 @@ class DocumentStoreView:
 
     @property
     def kind(self) -> str:
-        """Name of the store's kind, as in settings."""
         return self._documents.kind
 
     def endpoints(self) -> Sequence[StoreEndpoint]:
-        """Return every endpoint that owns a timeout, or did; see ``Store``.
-
-        One whose last timeout was claimed is in the ledger only, and may have to be gone on with.
-        """
+        """An endpoint whose last timeout was claimed is in the ledger only."""
         found = {each.source: each for each in self._documents.endpoints()}
         found |= {each.source: each for each in self._in_ledger()}
         return sorted(found.values(), key=attrgetter("name"))
 
     def find(self, name: str) -> StoreEndpoint:
-        """Return the endpoint called *name*; see ``Store``.
-
-        One without a timeout is known if the settings name it, or the ledger has met it.
-        """
+        """An endpoint without a timeout is known if the settings or the ledger name it."""
         endpoint = self._endpoint(name)
         if name in self._named or endpoint in self._in_ledger():
             return endpoint
@@ -80,14 +73,10 @@ class DocumentStoreView:
         return endpoint
 
     def expected(self, name: str) -> StoreEndpoint:
-        """Return the endpoint called *name*, whether or not it has a timeout; see ``Store``."""
         return self._endpoint(name)
 
     def scan(self, endpoint: StoreEndpoint) -> Iterator[Sequence[ScannedRow]]:
-        """Yield all timeouts without their bodies; see ``Store``.
-
-        Works without a ledger, too: then no timeout is in it.
-        """
+        """Works without a ledger, too: then no timeout is in it."""
         has_ledger = self._has_ledger()
         for page in self._documents.list(endpoint, with_sizes=True):
             ids = [TimeoutId(each.id) for each in page if each.why_unclaimable is None]
@@ -95,11 +84,9 @@ class DocumentStoreView:
             yield [replace(each, is_in_ledger=each.id in known) for each in page]
 
     def summary(self, endpoint: StoreEndpoint, request: SummaryRequest) -> None:
-        """Return none: documents are listed, never counted; see ``Store``."""
         del endpoint, request
 
     def due_times(self, endpoint: StoreEndpoint, now: datetime) -> Sequence[DueTime]:
-        """Return none: documents say that their times are UTC; see ``Store``."""
         del endpoint, now
         return ()
 
@@ -114,11 +101,9 @@ class DocumentStoreView:
         self._documents.probe(endpoint)
 
     def unfinished_vendor_runs(self) -> Sequence[str]:
-        """Return what the vendor's tool left half-finished; see ``Store``."""
         return self._documents.unfinished_vendor_runs()
 
     def remarks(self) -> Sequence[StoreRemark]:
-        """Return none: a document store's indexes are its own; see ``Store``."""
         return ()
 
     def count(
@@ -143,7 +128,6 @@ class DocumentStoreView:
         )
 
     def _listed(self, source: str, most: int) -> Sequence[datetime]:
-        """Return the due times of *most* timeouts and one more, soonest first."""
         at_s, kept = self._counted.get(source, (0.0, ()))
         if source in self._counted and time.monotonic() - at_s < _KEPT_FOR_S:
             return kept
@@ -154,14 +138,10 @@ class DocumentStoreView:
         return listed
 
     def read_anew(self, endpoint: StoreEndpoint) -> None:
-        """Do nothing: of a place of documents nothing is remembered; see ``Store``."""
         del endpoint
 
     def answer_s(self, source: str, *, patience: timedelta) -> float:
-        """Return the seconds that a look for a timeout takes that there never is; see ``Store``.
-
-        It ends when the store's client gives up, which may be later than *patience*.
-        """
+        """Time a read of an id that does not exist; may take longer than *patience*."""
         endpoint = endpoint_at(self._documents, source)
         began_s = time.monotonic()
         try:
@@ -177,7 +157,6 @@ class DocumentStoreView:
         return StoreEndpoint(name=EndpointName(name), source=self._documents.source_of(name))
 
     def _in_ledger(self) -> Sequence[StoreEndpoint]:
-        """Return the endpoints of this store that the ledger has met."""
         if not self._has_ledger():
             return ()
         run = self._ledger.run
@@ -213,6 +192,5 @@ def _invented() -> Document:
 
 
 def endpoint_at(documents: DocumentStore, source: str) -> StoreEndpoint:
-    """Return whose timeouts *source* has."""
     name = source.removeprefix(documents.source_of(""))
     return StoreEndpoint(name=EndpointName(name), source=source)

@@ -47,8 +47,6 @@ class Unreadable(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeout:
-    """A document that is a timeout."""
-
     raw: RawDocument
     due_at: datetime
     """Aware, UTC; never before what is stored."""
@@ -56,7 +54,7 @@ class Timeout:
     headers_text: str | None
     body: bytes | None
     flaw: str | None
-    """Why nobody can send it, although all of it could be restored."""
+    """Why it cannot be sent, although all of it could be restored."""
 
 
 def owner_of(raw: RawDocument) -> str:
@@ -104,13 +102,11 @@ def timeout_of(raw: RawDocument) -> Timeout:
 
 
 def entry_of(timeout: Timeout) -> Entry:
-    """Return what is remembered of a timeout."""
     id_ = TimeoutId(timeout.raw.id)
     return Entry(due_at=timeout.due_at, id=id_, destination=timeout.destination)
 
 
 def listed_as(raw: RawDocument) -> ScannedRow:
-    """Return what a listing shows of a document."""
     try:
         timeout = timeout_of(raw)
     except Unreadable as exc:
@@ -157,7 +153,6 @@ def document_of(timeout: Timeout) -> Document:
 
 
 def collection_of(document: Document) -> str:
-    """Return the collection that *document* was read from."""
     collection = json.loads(document.extra).get("collection")
     return collection if isinstance(collection, str) else ""
 
@@ -212,7 +207,6 @@ def _destination(value: object, headers: object) -> str | None:
 
 
 def _body(value: object) -> tuple[bytes | None, str | None]:
-    """Return a body, or why it cannot be sent."""
     if value is None:
         return None, None
     if isinstance(value, str):

@@ -1,9 +1,9 @@
 """The two families of RavenDB's HTTP interface, as values: what to send, what an answer means.
 
-Nothing here sends anything. RavenDB keeps documents that Python's parser gives up on, and numbers
-that Python would not write as they were: no timeouts of NServiceBus's, shown as what nobody can
-claim, so that one does not hide a page of others. Source: reference ``legacy-stores.md`` 3.3;
-RavenDB's documentation of the REST interface (3.5, 4.2), and its server's sources.
+Nothing here sends anything. RavenDB keeps documents that Python's parser refuses, and numbers that
+Python would write differently. NServiceBus wrote none of them; they are shown as unclaimable, so
+that one does not hide a page of others. Source: reference ``legacy-stores.md`` 3.3; RavenDB's
+documentation of the REST interface (3.5, 4.2), and its server's sources.
 """
 
 from __future__ import annotations
@@ -33,11 +33,8 @@ _TOKEN: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request to a database."""
-
     method: str
     path: str
-    """Below ``/databases/<name>``, starting with a slash."""
     query: tuple[tuple[str, str], ...] = ()
     body: Any = None
     """Sent as JSON; None: no body."""
@@ -58,8 +55,6 @@ class RawDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Put:
-    """Store a document."""
-
     id: str
     content: Mapping[str, Any]
     metadata: Mapping[str, Any]
@@ -69,8 +64,6 @@ class Put:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remove:
-    """Remove a document."""
-
     id: str
     expected: str | None
     """The version it must have; it must exist then. None: any, or none."""
@@ -85,7 +78,6 @@ class Family(ABC):
     """One form of the interface; ``Modern`` and ``Classic`` say where they differ."""
 
     name: ClassVar[str]
-    """As in the settings: ``3.5`` or ``4``."""
     _behind: ClassVar[str]
     """The parameter that names the id behind which a page begins."""
     _version: ClassVar[str]
@@ -102,9 +94,9 @@ class Family(ABC):
         return Request(method="GET", path="/docs", query=tuple(query))
 
     def part_of_collection(self, collection: str, *, start: int, size: int) -> Request | None:
-        """Ask for documents of a collection in the order of their changes; None: nobody can.
+        """Request documents of a collection in the order of changes; None: the server cannot.
 
-        Behind *start* others may come and go, so this shows what there is and lists nothing.
+        Documents may come and go, so this is no complete listing.
         """
         return None
 
@@ -163,7 +155,7 @@ class Family(ABC):
 
 
 class Modern(Family):
-    """RavenDB 4 and later; transactions are short here, and nobody sees them from outside."""
+    """RavenDB 4 and later; no other client sees an open transaction."""
 
     name = "4"
     _behind = "startAfter"

@@ -49,7 +49,6 @@ class ServerSettings:
     """Where the server is, and how it is talked to."""
 
     url: str
-    """``http(s)://host:port``, without credentials."""
     database: str
     ca_file: Path | None = None
     cert_file: Path | None = None
@@ -79,15 +78,12 @@ class RavenHttp:
 
     @property
     def where(self) -> str:
-        """The server and database, for messages."""
         return f"RavenDB database {self._database!r} at {self.host}"
 
     def close(self) -> None:
-        """Close the connections."""
         self._client.close()
 
     def build(self) -> Any:
-        """Return what the server says about its version."""
         return self._got("/build/version")
 
     def names(self) -> Any:

@@ -1,15 +1,14 @@
 """Reads documents by id and by prefix, and finds those that are due next, with bounded memory.
 
-A page is asked for behind an id, the *anchor*. RavenDB 3.x, 4.0 and 4.1 look for it, take
-the next id where it is gone, and then step over what they found: where somebody has removed the
-anchor, a document is left out that nobody has seen. So the anchor is not the last id that came,
-but the one before it, and a page counts only when it begins with an id that came already: what
-was stepped over is no later than that. Else an earlier anchor is tried, and at last none.
+A page is requested behind an id, the *anchor*. RavenDB 3.x, 4.0 and 4.1 seek the anchor, take the
+next id if it is gone, and then skip what they found: if the anchor was removed, an unseen document
+is left out. So the anchor is the last id but one, and a page counts only if it begins with a known
+id: what was skipped is no later than that. Else an earlier anchor is tried, and at last none.
 Source: seen on 4.1, and in the published sources of 3.x and 4.0; 5.4, 6.2 and 7.0 compare first.
 
-An index could sort by due time, but lags behind its documents: what was just stored may be left
-out, and nobody would notice. So the documents themselves are listed, and the soonest are
-remembered for a while: listing a large collection is paid for once for many claims.
+An index could sort by due time but lags behind its documents, so a new timeout could be missed
+without notice. So the documents themselves are listed, and the soonest are remembered for a while:
+one listing of a large collection serves many claims.
 """
 
 from __future__ import annotations
@@ -80,11 +79,6 @@ class Listing:
         return len(self._came) - 1 - self._back
 
     def add(self, page: Sequence[RawDocument]) -> Sequence[RawDocument]:
-        """Return what is new on the page behind ``after``; nothing, where it does not count.
-
-        Raises:
-            DoesNotPageError: The page begins with its anchor, or before that.
-        """
         if self.after is not None and not self._counts(page):
             self._go_back()
             return ()
@@ -126,12 +120,10 @@ class RavenReader:
     def pages(self, prefix: str) -> Iterator[Sequence[RawDocument]]:
         """Yield all documents whose id starts with *prefix*, in pages, in the order of ids.
 
-        What is removed meanwhile makes it skip nothing; see ``listing``. Pages are smaller where
-        documents are large.
+        A removed document makes it skip no other. Pages are smaller if documents are large.
 
         Raises:
-            StoreUnavailable: No answer.
-            StoreError: Two documents alone are too large; the server does not page.
+            StoreError: Two documents alone are too large, or the server does not page.
         """
         listing = Listing()
         size = PAGE_DOCUMENTS // 4
@@ -159,7 +151,6 @@ class RavenReader:
         return self._documents(self._family.page(prefix, after=after, size=size), bound)
 
     def by_id(self, ids: Collection[str]) -> Iterator[RawDocument]:
-        """Yield those documents that are there, in the order of *ids*, a few read ahead."""
         for request in self._family.reads(tuple(ids)):
             asked = _ids_of(request)
             try:
@@ -189,7 +180,7 @@ class RavenReader:
     def part_of(
         self, collection: str, start: int, size: int
     ) -> tuple[Sequence[RawDocument], int] | None:
-        """Return some documents of a collection, and how many it has; None: nobody can tell."""
+        """Return some documents of a collection, and their number; None: the server cannot tell."""
         request = self._family.part_of_collection(collection, start=start, size=size)
         if request is None:
             return None
@@ -285,7 +276,6 @@ class _Soonest:
         """Of an endpoint that was cut: the latest entry kept. Behind it there may be a gap."""
 
     def add(self, entries: Iterable[tuple[str, Entry]]) -> None:
-        """Take in the entries of a page."""
         for owner, entry in entries:
             if owner == self._owner and self._after is not None and entry.due_at <= self._after:
                 continue
@@ -295,7 +285,6 @@ class _Soonest:
             self.cut_down()
 
     def cut_down(self) -> None:
-        """Sort the entries, and leave out the latest of too many."""
         is_too_much = sum(map(len, self.entries.values())) > KEPT_ENTRIES
         for owner, entries in self.entries.items():
             room = KEPT_ENTRIES // len(self.entries)
@@ -306,7 +295,7 @@ class _Soonest:
                 self._last[owner] = entries[-1]
 
     def complete_until(self, owner: str) -> datetime | None:
-        """Return until when all that is due is there; None: nobody knows."""
+        """Return the due time up to which the entries are complete; None: unknown."""
         last = self._last.get(owner)
         if last is None:
             return datetime.max.replace(tzinfo=UTC)

@@ -1,9 +1,9 @@
 """Takes documents and puts them back, so that it can be told ever after what was done.
 
-Each change is one batch transaction that also stores a *receipt*: a document named after the
-mark, with the ids that it was done for. A batch names the receipt that it expects to find, so
-whatever a lost answer hides, however late a request arrives and whoever repeats it: the receipt
-tells the outcome, and without one nothing was done. Source: docs/adr/0008-two-step-claims.md.
+Each change is one batch transaction that also stores a *receipt*: a document named after the mark,
+with the ids of the change. A batch names the receipt that it expects. So after a lost answer, a
+late request or a repeated one, the receipt proves the outcome; without a receipt nothing was done.
+Source: docs/adr/0008-two-step-claims.md.
 """
 
 from __future__ import annotations
@@ -41,15 +41,12 @@ class _OvertakenError(Exception):
 
 
 class Receipts:
-    """Changes of one database, each with its receipt."""
-
     def __init__(self, http: RavenHttp, family: Family, reader: RavenReader) -> None:
         self._http = http
         self._family = family
         self._reader = reader
 
     def take(self, mark: Mark, documents: Sequence[Document]) -> Collection[TimeoutId]:
-        """Remove what is unchanged of *documents*; see ``DocumentStore``."""
         if not documents:
             return ()
         versions = {document.id: document.version for document in documents}
@@ -75,11 +72,10 @@ class Receipts:
     def put_back(
         self, mark: Mark, documents: Sequence[Document], is_meant: IsMeant
     ) -> Collection[TimeoutId]:
-        """Store *documents* again where nobody else did; see ``DocumentStore``.
+        """The receipt is opened first; the batch that restores replaces it.
 
-        The receipt is opened first, and the batch that restores replaces it. A batch that arrives
-        late finds another receipt, or none, and does nothing: not even when its documents were
-        restored, sent and removed meanwhile, and the receipt is forgotten. What was left out may
+        A late batch finds another receipt, or none, and does nothing, even if its documents were
+        restored, sent and removed meanwhile and the receipt is forgotten. Documents left out may
         be tried again under the same mark.
         """
         if not documents:
@@ -104,7 +100,7 @@ class Receipts:
         )
 
     def _drop_empty(self, receipt: str) -> None:
-        """Remove a receipt that tells of nothing, unless another one has done something since."""
+        """Remove an empty receipt, unless a later change replaced it."""
         found = self._find(receipt)
         if found is not None and not ids_in(found):
             with contextlib.suppress(StoreError):
@@ -128,7 +124,7 @@ class Receipts:
     def _opened(self, receipt: str) -> RawDocument:
         found = self._find(receipt)
         if found is None:
-            with contextlib.suppress(Conflict):  # an earlier request of ours was sooner
+            with contextlib.suppress(Conflict):  # an earlier request was faster
                 self._send([self._receipt(receipt, MUST_BE_NEW, ())])
             found = self._find(receipt)
         if found is None:
@@ -143,12 +139,9 @@ class Receipts:
         commands: Mapping[TimeoutId, Put | Remove],
         fits: Fits,
     ) -> Collection[TimeoutId]:
-        """Do those of *commands* that fit, in one batch with the receipt; return *done* and those.
+        """Do the *commands* that fit, in one batch with the receipt; return *done* and their ids.
 
-        Even when none is left the receipt is stored: it stops a request that is still under way.
-
-        Raises:
-            _OvertakenError: There is another receipt than the *expected* one.
+        Even without commands the receipt is stored: it stops a request still under way.
         """
         left = dict(commands)
         for _ in range(_ROUNDS):
@@ -200,12 +193,10 @@ class Receipts:
 
 
 def claim_receipt(mark: Mark) -> str:
-    """Return the id of the receipt of a claim."""
     return f"migrator/claims/{mark}"
 
 
 def restore_receipt(mark: Mark) -> str:
-    """Return the id of the receipt of a restoration."""
     return f"migrator/restores/{mark}"
 
 
@@ -213,7 +204,7 @@ def ids_in(receipt: RawDocument) -> Collection[TimeoutId]:
     """Return what was done by the batches that stored a receipt.
 
     Raises:
-        StoreError: Somebody else wrote it.
+        StoreError: Another program wrote it.
     """
     told = receipt.content.get("Ids")
     if not isinstance(told, list) or not all(isinstance(each, str) for each in told):

@@ -1,9 +1,9 @@
 """RavenDB as a document store: whose timeouts there are, which are due next, take and put back.
 
-A database over shards is refused: there a batch is no single transaction, and documents could be
-removed without the receipt that tells of it. So are ids that begin otherwise than said: a listing
-by prefix would never show them. Source: reference ``legacy-stores.md`` 3.1, 3.3; 6.2 and 7.0 name
-each shard in place of the database.
+A sharded database is refused: a batch is no single transaction there, and documents could be
+removed without their receipt. So are ids with another prefix than configured: a listing by prefix
+would never show them. Source: reference ``legacy-stores.md`` 3.1, 3.3; 6.2 and 7.0 name each shard
+in place of the database.
 """
 
 from __future__ import annotations
@@ -60,8 +60,6 @@ _SHARD: Final = "$"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RavenOptions:
-    """What an operator may say about where the timeouts are."""
-
     server: ServerSettings
     version: str = "auto"
     """``3.5``, ``4`` (and later), or ``auto``: the server is asked."""
@@ -69,7 +67,7 @@ class RavenOptions:
     prefixes: Sequence[str] = ()
     """What ids begin with; empty: each collection's name and a slash."""
     unowned: str | None = None
-    """The endpoint that documents without an owner belong to; None: nobody may take them."""
+    """The endpoint that owns documents without an owner; None: they cannot be claimed."""
 
 
 class RavenStore:
@@ -91,15 +89,10 @@ class RavenStore:
         self._soonest = SoonestEntries(self._listed_pages, monotonic_s)
 
     def close(self) -> None:
-        """Close the connections."""
         self._http.close()
 
     def source_of(self, name: str) -> str:
-        """Return where timeouts of *name* are; see ``DocumentStore``.
-
-        The server belongs to it: in a database that merely has the same name, nothing that was
-        claimed would be found, and it would be taken for somebody else's.
-        """
+        """The source names the server, too: another database of the same name is another source."""
         return f"{self._http.host}/{self._options.server.database}:{name}"
 
     def endpoints(self) -> Sequence[StoreEndpoint]:
@@ -121,10 +114,7 @@ class RavenStore:
     def list(
         self, endpoint: StoreEndpoint, *, with_sizes: bool = False
     ) -> Iterator[Sequence[ScannedRow]]:
-        """Yield the live timeouts of *endpoint*; see ``DocumentStore``.
-
-        Sizes are always known.
-        """
+        """Sizes are always known."""
         del with_sizes
         owner = self._owner(endpoint)
         for page in self._raw_pages():
@@ -136,13 +126,12 @@ class RavenStore:
         """Return what is due next; see ``DocumentStore``.
 
         Raises:
-            StoreError: Nobody is said to own these documents.
+            StoreError: No owner of these documents is configured.
         """
         self._require_owner(endpoint)
         return self._soonest.between(self._owner(endpoint), due, at_most)
 
     def read(self, endpoint: StoreEndpoint, ids: Collection[TimeoutId]) -> Iterator[Document]:
-        """Yield what is still there of *ids*; see ``DocumentStore``."""
         owner = self._owner(endpoint)
         left, gone = deque(ids), list[TimeoutId]()
         try:
@@ -160,7 +149,6 @@ class RavenStore:
     def take(
         self, endpoint: StoreEndpoint, mark: Mark, documents: Sequence[Document]
     ) -> Collection[TimeoutId]:
-        """Remove what is unchanged; see ``DocumentStore``."""
         self._require_owner(endpoint)
         taken = self._receipts.take(mark, documents)
         self._soonest.recent.drop(taken)
@@ -174,32 +162,24 @@ class RavenStore:
         *,
         is_meant: IsMeant,
     ) -> Collection[TimeoutId]:
-        """Store documents again; see ``DocumentStore``."""
         self._owner(endpoint)
         restored = self._receipts.put_back(mark, documents, is_meant)
         self._soonest.forget()
         return restored
 
     def forget(self, endpoint: StoreEndpoint, mark: Mark, ids: Collection[TimeoutId]) -> None:
-        """Remove the evidence; see ``DocumentStore``."""
         self._owner(endpoint)
         self._receipts.forget(mark, ids)
 
     def probe(self, endpoint: StoreEndpoint) -> None:
-        """Prove the rights that a claim needs; see ``DocumentStore``.
-
-        Reads a page, and removes a document that never existed.
-        """
+        """Reads a page, and removes a document that never existed."""
         self._require_owner(endpoint)
         self._refuse_what_cannot_be_claimed()
         next(iter(self._raw_pages()), None)
         self._receipts.probe()
 
     def unfinished_vendor_runs(self) -> Sequence[str]:
-        """Return what a run of the vendor's tool left; see ``DocumentStore``.
-
-        Looks at every document: hidden ones may be left although the tool's own are gone.
-        """
+        """Reads every document: hidden ones may remain although the tool's own are gone."""
         found = [
             f"document {each.id}: a run of the vendor's tool for endpoint "
             f"{str(each.content.get('Endpoint'))[:200]!r} is open"
@@ -250,7 +230,7 @@ class RavenStore:
     def _refuse_what_cannot_be_claimed(self) -> None:
         """Refuse a sharded database, and collections that have ids with none of the prefixes.
 
-        Before 4 there are no shards, and nobody can be asked for a collection.
+        Before version 4 there are no shards, and a collection cannot be read.
         """
         if isinstance(self._family, Modern) and any(_SHARD in name for name in self._names()):
             raise StoreError(
