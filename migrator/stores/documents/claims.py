@@ -21,7 +21,7 @@ from migrator.ledger.work import Batch, FaultPoint, Lease, StoreEndpoint, no_fau
 from migrator.nservicebus.timeouts import EndpointName, TimeoutId
 from migrator.stores.documents.ledger import DocumentLedger, KeptRow
 from migrator.stores.documents.ports import (
-    NOBODY,
+    NONEXISTENT_ID,
     Document,
     DocumentStore,
     DueRange,
@@ -118,7 +118,7 @@ class DocumentClaims:
 
     def _release_quarantined_of(self, source: str, which: QuarantineFilter) -> int:
         # a release that cannot be finished is not begun: a missing place says so for any id
-        self.count_there(StoreEndpoint(name=EndpointName(""), source=source), [NOBODY])
+        self.count_there(StoreEndpoint(name=EndpointName(""), source=source), [NONEXISTENT_ID])
         last = back = 0
         while rows := self._records.begin_return(source, which, after=last):
             self._fault("return.recorded")

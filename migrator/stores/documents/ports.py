@@ -19,7 +19,7 @@ from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import BatchId, TimeoutId
 from migrator.stores.requests import ScannedRow
 
-NOBODY: Final = TimeoutId("migrator-nobody")
+NONEXISTENT_ID: Final = TimeoutId("migrator-nobody")
 """Asked for to hear whether a place is there, and how soon it answers; no timeout is called so."""
 Mark = NewType("Mark", str)
 """Names one change for ever; made by the functions below, of letters, digits and dots."""

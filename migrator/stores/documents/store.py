@@ -22,7 +22,7 @@ from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, TimeoutId
 from migrator.stores.documents.ledger import DocumentLedger, insert_claim
-from migrator.stores.documents.ports import NOBODY, Document, DocumentStore, DueRange
+from migrator.stores.documents.ports import NONEXISTENT_ID, Document, DocumentStore, DueRange
 from migrator.stores.ports import DueTime, StoreRemark, TableCount, by_span, until
 from migrator.stores.requests import ScannedRow, SummaryRequest, trial_request
 from migrator.stores.sql.legacy_table import LATEST
@@ -145,7 +145,7 @@ class DocumentStoreView:
         endpoint = endpoint_at(self._documents, source)
         began_s = time.monotonic()
         try:
-            next(iter(self._documents.read(endpoint, [NOBODY])), None)
+            next(iter(self._documents.read(endpoint, [NONEXISTENT_ID])), None)
         except StoreUnavailable:
             took_s = time.monotonic() - began_s
             if took_s < patience.total_seconds():
