@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from migrator.app.handover import HandOverParts
 from migrator.app.levels import lanes_with_queues, level_access
 from migrator.app.servers import Servers, open_servers
+from migrator.handover.lane_recovery import LaneRecovery
 from migrator.handover.runs import HandOver
-from migrator.handover.settle import Settlement
 from migrator.ledger.held_destinations import SqlHeldDestinations
 from migrator.ledger.parking import SqlParking
 from migrator.ledger.run_terms import RunTerms
@@ -89,7 +89,7 @@ class RollbackParts:
     # ── what a dead owner left ──────────────────────────────────────────────────────────────
 
     def _settle(self, staged: Collection[Lane], published: Collection[Batch]) -> int:
-        """Finish what was cut off; raises what ``Settlement.settle`` does."""
+        """Finish what was cut off; raises what ``LaneRecovery.recover`` does."""
         settings, ledger = self._settings, self._ledger
         parts = HandOverParts(settings, ledger, self._broker, self._fault)
 
@@ -97,21 +97,21 @@ class RollbackParts:
             now = parts.terms_of(batch.endpoint)
             return parts.new_hand_over(RunTerms.read(ledger.runs.options_of(batch.run), now))
 
-        settlement = Settlement(
+        recovery = LaneRecovery(
             batches=ledger.batches,
             leases=ledger.leases,
             lease_duration=settings.handover.lease,
             clock=ledger.clock,
             receipt_deadline_s=settings.handover.receipt_deadline.total_seconds(),
             links=parts.links,
-            left_in=self._left_in,
+            staged_messages=self._staged_messages,
             staged_for_others=self._staged_for_others,
             publishing=publishing,
             fault=self._fault,
         )
-        return settlement.settle(staged, published)
+        return recovery.recover(staged, published)
 
-    def _left_in(self) -> Mapping[Lane, int]:
+    def _staged_messages(self) -> Mapping[Lane, int]:
         version, ledger_id = self._broker.version, self._ledger.id
         known = lanes_with_queues(self._settings, self._ledger)
         lanes = {staging_name(version, ledger_id, lane): lane for lane in known}

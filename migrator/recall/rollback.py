@@ -186,7 +186,7 @@ class Rollback:
     parking: SqlParking
     """Those rows."""
     settle: Callable[[Collection[Lane], Collection[Batch]], int] | None
-    """``handover.settle.Settlement.settle``; None: no broker is named."""
+    """``handover.lane_recovery.LaneRecovery.recover``; None: no broker is named."""
     place: BrokerPlace
     """The broker and the delays that are gone through."""
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from migrator.errors import LeaseLost
-from migrator.handover.settle import Settlement
+from migrator.handover.lane_recovery import LaneRecovery
 from migrator.ledger.states import Event, Mode, RowState
 from migrator.ledger.work import Lease, StoreEndpoint
 from migrator.nservicebus.tags import RowTag
@@ -201,15 +201,15 @@ def test_copies_of_a_lane_that_somebody_works_on_are_not_left(site: AnySite) -> 
     """Its owner takes care of them, so nobody is told that nothing sends them."""
     site.lease(0, "other")
     nobody: Any = None
-    settlement = Settlement(
+    recovery = LaneRecovery(
         batches=site.batches,
         leases=site.leases,
         lease_duration=LONG,
         clock=nobody,
         receipt_deadline_s=1,
         links=nobody,
-        left_in=lambda: {Lane(0): 5},
+        staged_messages=lambda: {Lane(0): 5},
         staged_for_others=set,
         publishing=nobody,
     )
-    assert settlement.settle([Lane(0)], []) == 0
+    assert recovery.recover([Lane(0)], []) == 0

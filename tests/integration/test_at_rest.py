@@ -59,7 +59,7 @@ def poller(site: Site) -> Poller:
         held=HeldDestinations(site.held, site.parking, endpoint, is_dispatched=True),
         routes=None,  # type: ignore[arg-type]  # nothing is held, nothing is sent
         clock=DatabaseClock(site.engine),
-        every=timedelta(seconds=0.5),
+        interval=timedelta(seconds=0.5),
         look_ahead=timedelta(seconds=1),
         max_rows=100,
         max_bytes=1 << 20,
@@ -111,7 +111,7 @@ def test_a_claim_that_finds_nothing_takes_one(site: Site) -> None:
 def test_pauses_grow_while_nothing_is_found_and_only_then(site: Site, every_s: float) -> None:
     """Up to a limit, unless rows are wanted less often anyway."""
     looks = poller(site)
-    looks.every = looks.pause = timedelta(seconds=every_s)
+    looks.interval = looks.pause = timedelta(seconds=every_s)
     lease = site.lease(FIRST_DISPATCHER_LANE)
     pauses = []
     for _ in range(6):

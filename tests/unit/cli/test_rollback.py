@@ -11,7 +11,7 @@ import pytest
 
 from migrator.cli import output, rollback
 from migrator.delays.walk import WalkProgress
-from migrator.handover.settle import Settlement
+from migrator.handover.lane_recovery import LaneRecovery
 from migrator.ledger.leases import SqlLeases
 from migrator.nservicebus.timeouts import Lane
 from migrator.recall.recall import RecallReport
@@ -172,7 +172,7 @@ def test_copies_that_stay_in_staging_queues_are_named(
 ) -> None:
     """With how many there are; where none are left, nothing is said of them."""
     claimed.change("UPDATE migrator_batch SET state = 'staging', attempt = 1")
-    monkeypatch.setattr(Settlement, "settle", lambda _settlement, _staged, _published: left)
+    monkeypatch.setattr(LaneRecovery, "recover", lambda _recovery, _staged, _published: left)
     err = claimed("--broker-url", "amqp://guest@127.0.0.1:1/", "rollback", "--yes").err
     told = [line for line in err.splitlines() if "staging" in line]
     where = "of rows left in migrator's staging queues; nothing sends them"

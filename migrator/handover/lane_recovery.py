@@ -39,7 +39,7 @@ _QUIET_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settlement:
+class LaneRecovery:
     """Recovers lanes without an owner; made by ``app.rollback``."""
 
     batches: Batches
@@ -49,7 +49,7 @@ class Settlement:
     receipt_deadline_s: float
     """A commit without a proof is doubtful then."""
     links: LaneLinks
-    left_in: Callable[[], Mapping[Lane, int]]
+    staged_messages: Callable[[], Mapping[Lane, int]]
     """Messages in the staging queue of each lane, without those being dead-lettered."""
     staged_for_others: Callable[[], Collection[BatchId]]
     """Commits in queues of another broker, or of another version of the delays."""
@@ -57,28 +57,31 @@ class Settlement:
     """Returns what hands a batch over by the terms of its own run."""
     fault: FaultPoint = no_fault
 
-    def settle(self, staged: Collection[Lane], published: Collection[Batch]) -> int:
+    def recover(self, staged: Collection[Lane], published: Collection[Batch]) -> int:
         """Recover lanes with *staged* commits, *published* batches, or messages in staging queues.
 
         Lanes with an owner are left alone. Return how many messages the staging queues of all
         other lanes still contain. After an error the ledger has each batch's state.
         """
-        left = {lane for lane, count in self.left_in().items() if count}
-        with_staging = {*staged, *left}
+        lanes_with_messages = {lane for lane, count in self.staged_messages().items() if count}
+        with_staging = {*staged, *lanes_with_messages}
         busy = {lane for lane, _ in self.leases.holders()}
         for lane in sorted({*with_staging, *(batch.lane for batch in published)} - busy):
             again = [batch.id for batch in published if batch.lane == lane]
             with suppress(PreflightRefused):  # a new owner recovers it
-                self._settle(lane, again, has_staging=lane in with_staging)
+                self._recover(lane, again, has_staging=lane in with_staging)
         if not with_staging:
             return 0
         busy = {lane for lane, _ in self.leases.holders()}
-        return sum(count for lane, count in self.left_in().items() if lane not in busy)
+        return sum(count for lane, count in self.staged_messages().items() if lane not in busy)
 
-    def _settle(self, lane: Lane, again: Sequence[BatchId], *, has_staging: bool) -> None:
+    def _recover(self, lane: Lane, again: Sequence[BatchId], *, has_staging: bool) -> None:
         refusal = {lane: f"another process works on lane {lane}"}
         with exclusive(
-            self.leases, refusal, doing="settling before a rollback", duration=self.lease_duration
+            self.leases,
+            refusal,
+            doing="recovery before a rollback",
+            duration=self.lease_duration,
         ) as (held,):
             link = self.links.open(held.lease, held.check)
             try:
@@ -86,7 +89,7 @@ class Settlement:
                     if batch.state is BatchState.PUBLISHING and batch.id in again:
                         self._publish(batch, link, held.lease)
                 if has_staging:
-                    self._settle_staged(link, held)
+                    self._recover_staged(link, held)
             finally:
                 link.close()
 
@@ -100,7 +103,7 @@ class Settlement:
         prepared = by.preparer.prepare(batch, lease)
         by.direct.hand_over(prepared, link, lease, report=lambda _activity: None)
 
-    def _settle_staged(self, link: Link, held: OwnedLease) -> None:
+    def _recover_staged(self, link: Link, held: OwnedLease) -> None:
         staged = StagedHandOver(
             batches=self.batches,
             clock=self.clock,
