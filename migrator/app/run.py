@@ -29,7 +29,7 @@ from migrator.errors import MigratorError
 from migrator.handover.claiming import ClaimableCache, Claimer
 from migrator.handover.holding import Holding
 from migrator.handover.lane import LaneSetup
-from migrator.handover.pace import ExchangeCost, Pacer
+from migrator.handover.pacing import ExchangeCost, Pacer
 from migrator.handover.runs import OtherRuns
 from migrator.ledger.lease_keeper import LeaseKeeper, current_owner
 from migrator.ledger.purge import SettledRows

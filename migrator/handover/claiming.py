@@ -1,6 +1,6 @@
 """Which rows a lane claims next, and how many: overdue rows first, then the soonest due.
 
-While the level of the soonest rows has no room (``pace``), the lane claims rows of the level that
+While the level of the soonest rows has no room (``pacing``), the lane claims rows of the level that
 has room first, so that all levels fill side by side. High levels, whose rows are due in 18 hours
 or more, are claimed by quarters: rows with neighbouring due times share their upper bits, and so
 pass the same few levels. As time passes, rows move into lower ranges at their upper end, where
@@ -24,7 +24,7 @@ from typing import Final
 from migrator.delays.releases import RANGES, range_from_s, range_level, range_of
 from migrator.errors import StoreError
 from migrator.handover.holding import Holding
-from migrator.handover.pace import Pacer
+from migrator.handover.pacing import Pacer
 from migrator.handover.sources import FailingSources
 from migrator.ledger.parking import Wanted
 from migrator.ledger.states import Mode

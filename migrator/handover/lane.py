@@ -21,7 +21,7 @@ from migrator.delays.routing import delay_s
 from migrator.errors import Interrupted, MessageTooLarge, SourceGone, StoreError
 from migrator.handover.claiming import Claimer, PassSize
 from migrator.handover.direct import DirectHandOver
-from migrator.handover.pace import Booking, Pacer
+from migrator.handover.pacing import Booking, Pacer
 from migrator.handover.ports import Link
 from migrator.handover.prepare import Prepared, Preparer
 from migrator.handover.runs import HandOver, OtherRuns

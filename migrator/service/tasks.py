@@ -33,7 +33,7 @@ from migrator.delays.routing import CAPACITY_MEASURED, PROBED, DelaysVersion, pr
 from migrator.delays.topology import FindBindings
 from migrator.errors import Interrupted, MigratorError
 from migrator.handover.holding import Holding
-from migrator.handover.pace import ExchangeCost, Pacer
+from migrator.handover.pacing import ExchangeCost, Pacer
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.purge import SettledRows
 from migrator.ledger.queries import LedgerQueries

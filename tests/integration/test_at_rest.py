@@ -13,7 +13,7 @@ from sqlalchemy import Engine, event
 from migrator.dispatcher.due import Poller
 from migrator.dispatcher.ledger import DispatchedBatches
 from migrator.handover.claiming import ClaimableCache, Claimer
-from migrator.handover.pace import Pacer
+from migrator.handover.pacing import Pacer
 from migrator.ledger.clock import DatabaseClock
 from migrator.ledger.held_destinations import HeldDestinations
 from migrator.ledger.queries import LedgerQueries

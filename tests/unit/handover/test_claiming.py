@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from migrator.delays.releases import load
 from migrator.errors import StoreError, StoreLocked, StoreUnavailable
 from migrator.handover.claiming import ClaimableCache, Claimer, PassSize
-from migrator.handover.pace import Pacer
+from migrator.handover.pacing import Pacer
 from migrator.ledger.states import Mode
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, RunId

@@ -32,7 +32,7 @@ from migrator.handover.claiming import ClaimableCache, Claimer
 from migrator.handover.direct import DirectHandOver
 from migrator.handover.holding import Holding
 from migrator.handover.lane import LaneSession, LaneSetup, Pace
-from migrator.handover.pace import Pacer
+from migrator.handover.pacing import Pacer
 from migrator.handover.ports import Delayed
 from migrator.handover.prepare import Preparer
 from migrator.handover.staged import StagedHandOver

@@ -14,7 +14,7 @@ from migrator.delays.probe import Probe, ProbeRun
 from migrator.delays.releases import EXCHANGE_COST_S
 from migrator.delays.routing import DelaysVersion
 from migrator.errors import Interrupted, LedgerCloned, MigratorError, TargetUnavailable
-from migrator.handover.pace import ExchangeCost, Pacer
+from migrator.handover.pacing import ExchangeCost, Pacer
 from migrator.rabbitmq.addresses import parse_addresses
 from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.service import tasks

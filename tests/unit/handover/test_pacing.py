@@ -1,4 +1,4 @@
-"""Tests of ``migrator.handover.pace``: no level and no second gets more than its room."""
+"""Tests of ``migrator.handover.pacing``: no level and no second gets more than its room."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from migrator.delays.releases import (
     range_of,
 )
 from migrator.delays.routing import DelaysVersion
-from migrator.handover.pace import BURST_S, ExchangeCost, Pacer
+from migrator.handover.pacing import BURST_S, ExchangeCost, Pacer
 
 NEVER_S = 1e12
 ROOM = BROKER_CORES * FRACTION
