@@ -1,9 +1,9 @@
-"""Rows whose destination takes no messages are parked, and go on once it does.
+"""Rows whose destination accepts no messages are parked until it does.
 
-Rules of this file: a destination is held before its rows are parked, and held no longer before they
-go on, so a process that ends in between leaves rows that the next one finds; when a destination is
-checked again is ``HeldChecks``' to say, for the dispatcher as well; where only a message can tell,
-one row is sent. Source: docs/adr/0013-parked-rows.md.
+Rules of this file: a destination is parked before its rows are, and freed before its rows are
+claimed, so a process that ends in between leaves rows that the next one finds. ``HeldChecks``
+decides when a destination is checked again, for the dispatcher as well. Where only a message can
+prove that a destination accepts, one row is sent. Source: docs/adr/0013-parked-rows.md.
 """
 
 from __future__ import annotations
@@ -35,8 +35,6 @@ _FOREVER: Final = datetime.max.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """A message of a claimed row that would not reach its destination."""
-
     message: EncodedTimeout
     why: Unreachable
     column: str | None = None
@@ -44,7 +42,7 @@ class Lost:
 
 
 class LateDestination(NamedTuple):
-    """Where a message went that has no answer yet."""
+    """Where a message without an answer was sent."""
 
     source: str
     queue: QueueName
@@ -52,25 +50,20 @@ class LateDestination(NamedTuple):
 
 @dataclass(kw_only=True, eq=False)
 class Holding:
-    """What is held of the endpoints that are handed over; shared by all lanes of a process.
-
-    ``begin`` reads what an earlier process held.
-    """
+    """The parked destinations of endpoints that are handed over; shared by all lanes."""
 
     ledger: SqlHeldDestinations
-    """Where the ledger keeps what is held."""
     parking: SqlParking
-    """Where it keeps the rows."""
     look_for: Callable[[Collection[QueueName]], Mapping[QueueName, Unreachable]]
-    """Binds destinations, and returns those that cannot be reached; remembers nothing."""
+    """Binds destinations; returns those that cannot be reached. It has no memory."""
     forget: Callable[[Collection[QueueName]], None]
-    """Has lanes ask again for some, whatever they remember of them."""
+    """Makes lanes check these destinations again."""
     clock: Clock
     renamed: Mapping[str, str]
     """Old queue name to new one."""
     fault: FaultPoint = no_fault
     late: LateAnswers[LateDestination] = field(default_factory=LateAnswers)
-    """What was sent to destinations that answer nothing; the links listen on."""
+    """Messages to destinations that have not answered."""
 
     def __post_init__(self) -> None:
         self._held: dict[str, HeldDestinations] = {}
@@ -81,13 +74,9 @@ class Holding:
         endpoints: Collection[StoreEndpoint],
         renamings: Mapping[int, Mapping[str, str]] | None = None,
     ) -> None:
-        """Take over what the ledger has of *endpoints*, and check all of it once.
+        """Read the parked destinations of *endpoints* and check each once.
 
-        What was parked while destinations had other names than now goes where it belongs now.
-
-        Args:
-            endpoints: Whose rows are handed over.
-            renamings: How earlier runs renamed destinations, of those that did.
+        Rows parked under another renaming, by run in *renamings*, are freed.
         """
         for endpoint in endpoints:
             self._of(endpoint)
@@ -104,48 +93,36 @@ class Holding:
     def unreachable(
         self, batch: Batch, names: Collection[QueueName]
     ) -> Mapping[QueueName, Unreachable]:
-        """Return those of *names* that are held, unless *batch* is there to try them."""
+        """Return the parked destinations of *names*, unless *batch* is there to try them."""
         held = self._held.get(batch.source)
         if held is None:
             return {}
         return {QueueName(n): why for n, why in held.unreachable(names, of=batch.id).items()}
 
     def set_aside(self, batch: Batch, lost: Sequence[Lost], lease: Lease) -> Batch:
-        """Hold the destinations of *lost* and park these rows; return the batch without them.
-
-        Raises:
-            LeaseLost: The rows are where they were.
-            StoreUnavailable, LedgerError: As above; repeating is harmless.
-        """
+        """Park the destinations and rows of *lost*; return the batch without them."""
         rows = {each.message.row_index: (each.message.destination, each.why) for each in lost}
         held = self._of(StoreEndpoint(name=batch.endpoint, source=batch.source))
         return held.park(batch, rows, lease, now=self.clock.now())
 
     def reached(self, batch: Batch, destinations: Collection[QueueName]) -> None:
-        """Messages of *batch* are with these *destinations*, so nothing holds them."""
+        """Note that messages of *batch* reached these *destinations*."""
         if held := self._held.get(batch.source):
             held.reached(destinations, by=batch.id)
 
     def next_batch(self, endpoint: StoreEndpoint, wanted: Wanted) -> Batch | None:
-        """Claim rows of *endpoint* that were parked and may go on; None: there are none now.
-
-        Raises:
-            LeaseLost: The lane is somebody else's. Nothing was changed.
-        """
+        """Claim parked rows of *endpoint* whose destination accepts again."""
         held = self._held.get(endpoint.source)
         if held is None or not held.has_ready:
             return None
         return held.next_batch(wanted, now=self.clock.now())
 
     def let_try(self, batch: Batch) -> None:
-        """Have *batch*, which an operator put in, sent whatever is held."""
+        """Have *batch*, which the operator put in, sent to parked destinations, too."""
         self._of(StoreEndpoint(name=batch.endpoint, source=batch.source)).let_try(batch.id)
 
     def hear(self) -> bool:
-        """Free destinations whose messages were answered late; return whether there are any.
-
-        Rows that are with them are not sent again; see ``late``.
-        """
+        """Free destinations with late answers; return whether there are any."""
         heard = self.late.take_heard()
         for each in heard:
             if held := self._held.get(each.source):
@@ -153,9 +130,9 @@ class Holding:
         return bool(heard)
 
     def check_some(self) -> bool:
-        """Check some of what is to be tried again now; return whether parked rows may go on.
+        """Check some destinations that are due; return whether parked rows can be claimed.
 
-        What keeps it from that, a clock in doubt or a database that is away, is logged.
+        An error (a clock in doubt, a database without an answer) is logged.
         """
         try:
             self._check(self._checks.take_due(self._of_all))
@@ -165,11 +142,10 @@ class Holding:
 
     @property
     def has_ready(self) -> bool:
-        """Whether parked rows may go on."""
+        """Whether parked rows can be claimed."""
         return any(held.has_ready for held in self._of_all)
 
     def parked(self) -> Sequence[HeldDestination]:
-        """Return every destination whose rows wait."""
         return [each for held in self._of_all for each in held.to_try(_FOREVER)]
 
     # ── parts ───────────────────────────────────────────────────────────────────────────────
@@ -183,7 +159,6 @@ class Holding:
         return [*self._held.values()]
 
     def _check(self, due: Sequence[HeldCheck]) -> None:
-        """Ask the broker for each of *due*."""
         if not due:
             return
         names = {QueueName(each.held.destination) for each in due}
@@ -192,12 +167,12 @@ class Holding:
         except TargetError as exc:
             _not_checked(exc)
             return
-        self.forget(names - lost.keys())  # before their rows go on
+        self.forget(names - lost.keys())  # before their rows are claimed
         self._checks.judge(due, lost)
 
 
 def _not_checked(exc: MigratorError) -> None:
     _log.info(
-        "held destinations could not be checked now; they are checked again later",
+        "parked destinations cannot be checked now; retrying later",
         extra={"action": "held_not_looked_at", "error": str(exc)},
     )
