@@ -20,7 +20,7 @@ from typing import Final
 
 from migrator.delays.routing import Unreachable, no_answer, refused, unroutable
 from migrator.errors import TargetUnavailable
-from migrator.handover.holding import Holding, LateDestination, Lost
+from migrator.handover.holding import Holding, LateDestination, UndeliverableRow
 from migrator.handover.ports import Link
 from migrator.handover.prepare import Prepared, with_delays
 from migrator.ledger.states import BatchState, Event
@@ -213,13 +213,13 @@ class DirectHandOver:
         unreachable: Mapping[QueueName, Unreachable],
     ) -> Prepared:
         lost = [
-            Lost(message=each, why=unreachable[each.destination])
+            UndeliverableRow(message=each, reason=unreachable[each.destination])
             for each in _unanswered(prepared, answers)
             if each.destination in unreachable
         ]
         if not lost:
             return prepared
-        batch = self.holding.set_aside(prepared.batch, lost, lease)
+        batch = self.holding.park(prepared.batch, lost, lease)
         gone = {each.message.row_index for each in lost}
         messages = tuple(each for each in prepared.messages if each.row_index not in gone)
         return replace(prepared, batch=batch, messages=messages)
@@ -227,12 +227,12 @@ class DirectHandOver:
     def _complete(self, prepared: Prepared, answers: PublishResult, lease: Lease) -> Batch:
         batch = prepared.batch
         lost = [
-            Lost(message=each, why=unroutable(each.destination))
+            UndeliverableRow(message=each, reason=unroutable(each.destination))
             for each in prepared.messages
             if each.row_index in answers.returned
         ]
         if lost:
-            batch = self.holding.set_aside(batch, lost, lease)
+            batch = self.holding.park(batch, lost, lease)
             self.holding.forget([each.message.destination for each in lost])
         self.holding.reached(batch, _reached(prepared, answers))
         batch = self.batches.advance(batch, Event.ALL_SETTLED, lease)

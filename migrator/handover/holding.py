@@ -34,9 +34,9 @@ _FOREVER: Final = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lost:
+class UndeliverableRow:
     message: EncodedTimeout
-    why: Unreachable
+    reason: Unreachable
     column: str | None = None
     """The row's Destination column, as stored."""
 
@@ -97,11 +97,11 @@ class Holding:
         held = self._held.get(batch.source)
         if held is None:
             return {}
-        return {QueueName(n): why for n, why in held.unreachable(names, of=batch.id).items()}
+        return {QueueName(n): reason for n, reason in held.unreachable(names, of=batch.id).items()}
 
-    def set_aside(self, batch: Batch, lost: Sequence[Lost], lease: Lease) -> Batch:
+    def park(self, batch: Batch, lost: Sequence[UndeliverableRow], lease: Lease) -> Batch:
         """Park the destinations and rows of *lost*; return the batch without them."""
-        rows = {each.message.row_index: (each.message.destination, each.why) for each in lost}
+        rows = {each.message.row_index: (each.message.destination, each.reason) for each in lost}
         held = self._of(StoreEndpoint(name=batch.endpoint, source=batch.source))
         return held.park(batch, rows, lease, now=self.clock.now())
 
@@ -121,13 +121,13 @@ class Holding:
         """Have *batch*, which the operator put in, sent to parked destinations, too."""
         self._of(StoreEndpoint(name=batch.endpoint, source=batch.source)).let_try(batch.id)
 
-    def hear(self) -> bool:
+    def free_answered(self) -> bool:
         """Free destinations with late answers; return whether there are any."""
-        heard = self.late.take_heard()
-        for each in heard:
+        answered = self.late.take_heard()
+        for each in answered:
             if held := self._held.get(each.source):
                 held.free([each.queue])
-        return bool(heard)
+        return bool(answered)
 
     def check_some(self) -> bool:
         """Check some destinations that are due; return whether parked rows can be claimed.

@@ -369,7 +369,7 @@ class LaneSession:
     # ── the parts of a turn ─────────────────────────────────────────────────────────────────
 
     def _take_late_answers(self) -> bool:
-        if not self._setup.direct.holding.hear():
+        if not self._setup.direct.holding.free_answered():
             return False
         self._setup.claimer.claimable.forget()
         return True

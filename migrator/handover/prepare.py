@@ -9,7 +9,7 @@ from datetime import datetime
 from migrator.delays.destinations import Destinations
 from migrator.delays.routing import delay_s
 from migrator.handover.encoding import encode
-from migrator.handover.holding import Holding, Lost
+from migrator.handover.holding import Holding, UndeliverableRow
 from migrator.handover.ports import Delayed
 from migrator.ledger.work import Batch, Batches, Clock, Lease
 from migrator.nservicebus.conversion import BrokerLimits, Quarantine
@@ -66,14 +66,14 @@ class Preparer:
         held = self.holding.unreachable(batch, names)
         unreachable = {**held, **self.destinations.unreachable(names - held.keys())}
         lost = [
-            Lost(message=each, why=unreachable[each.destination])
+            UndeliverableRow(message=each, reason=unreachable[each.destination])
             for each in unsent
             if each.destination in unreachable
         ]
         if unfit:
             self.batches.quarantine(batch, unfit, lease)
         if lost:
-            batch = self.holding.set_aside(batch, lost, lease)
+            batch = self.holding.park(batch, lost, lease)
         aside = size - len(rows) - len(unreadable)  # rows that the claim could not read
         gone = {each.message.row_index for each in lost}
         return Prepared(
