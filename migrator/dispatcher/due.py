@@ -72,7 +72,6 @@ class Claimed:
     rows: Sequence[StoredRow]
     """The rows to send, unordered."""
     was_full: bool
-    """The store may have more due rows."""
 
 
 @dataclass(slots=True)
@@ -81,7 +80,6 @@ class Sending:
 
     batch: Batch
     waiting: set[int] = field(default_factory=set)
-    """Row indexes without an answer."""
     answered: set[int] = field(default_factory=set)
     """Row indexes that need not be sent again, even over another link."""
     returned: dict[int, tuple[str, Unreachable]] = field(default_factory=dict)
@@ -89,7 +87,6 @@ class Sending:
     unfit: list[Quarantine] = field(default_factory=list)
     """Rows that the broker can never accept."""
     begun_s: float = 0.0
-    """When this process first saw the batch; monotonic."""
     reached: set[str] = field(default_factory=set)
 
     def note_sent(self, item: StoredRow) -> None:
@@ -490,7 +487,6 @@ class DueRows:
         self.has_polled = True
 
     def _begin_sending(self, claimed: Claimed) -> None:
-        """Put a claimed batch's rows into the outbox, except those already sent."""
         sending = self.poller.sending.setdefault(
             claimed.batch.id, Sending(batch=claimed.batch, begun_s=self._now_s())
         )
@@ -503,7 +499,6 @@ class DueRows:
         self._complete_if_answered(sending)
 
     def _send_unless_sent(self, row: StoredRow, sending: Sending) -> None:
-        """Put *row* into the outbox, unless an earlier send may have reached its queue."""
         match self.poller.late.sent(row.row.id):
             case Sent.NOT:
                 self.context.outbox.add(row, due_at=row.message.due_at)

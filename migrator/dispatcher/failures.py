@@ -198,14 +198,12 @@ class PoisonMessageDetector:
         self._poison: dict[Hashable, TargetError] = {}
 
     def chosen(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Return which of *items* may be sent together: a suspect goes alone."""
         if not self._suspects:
             return items
         suspect = next((item for item in items if _key(item) in self._suspects), None)
         return items if suspect is None else [suspect]
 
     def note(self, items: Sequence[Item], error: TargetError) -> None:
-        """Note that sending *items*, all without an answer, ended with *error*."""
         if isinstance(error, TargetUnavailable):
             return  # not caused by a message
         if len(items) == 1:
@@ -213,7 +211,6 @@ class PoisonMessageDetector:
         self._suspects.update(_key(item) for item in items)
 
     def clear(self, items: Sequence[Item]) -> None:
-        """Note that *items* were answered."""
         if self._suspects:
             self._suspects.difference_update(_key(item) for item in items)
 

@@ -99,7 +99,6 @@ class DispatchedBatches(LedgerPart):
         return forgotten.total()
 
     def _merge(self, connection: Connection, lease: Lease, old: Sequence[Row[Any]]) -> None:
-        """Merge each run's empty batches into its oldest one; batches with rows stay."""
         batch = self._tables.batch
         runs = {row.run_id for row in old}
         newest = max(row.id for row in old)

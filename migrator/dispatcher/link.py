@@ -67,8 +67,6 @@ Routed = tuple[Route, NativeMessage | RawMessage]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """One unacked message."""
-
     queue: QueueName
     tag: int
     """Valid only on the link that delivered it."""
@@ -120,9 +118,7 @@ class SatelliteLink(Protocol):
         """Serve the connections for up to *wait_s*, until a message is received or ``wake``."""
         ...
 
-    def wake(self) -> None:
-        """End ``idle`` early; any thread may call it, also after ``close``."""
-        ...
+    def wake(self) -> None: ...
 
     def close(self, *, at_once: bool = False) -> None:
         """Close both connections; never raises. *at_once* drops bytes not yet sent."""
@@ -207,8 +203,6 @@ def open_satellite_link(
 
 @dataclass(slots=True, kw_only=True)
 class _Intake:
-    """One queue that is consumed."""
-
     queue: QueueName
     channel: Any
     prefetch: int
@@ -218,11 +212,9 @@ class _Intake:
     """Its tag; None: cancelled."""
     began_s: float = 0.0
     largest_bytes: int = 1
-    """Of the messages that came to the present consumer."""
     is_full: bool = False
     """A message had no room; later ones are not kept either, so that their order stays."""
     unkept: list[int] = field(default_factory=list)
-    """Delivery tags of these messages."""
     in_hand: int = 0
 
 
@@ -413,7 +405,6 @@ def _doubt_alike(answers: PublishResult, alike: Mapping[Hashable, set[int]]) -> 
 def _encoded(
     messages: Iterable[Routed], alike: dict[Hashable, set[int]]
 ) -> Iterator[EncodedMessage]:
-    """Encode *messages*; note in *alike* which of them share an identity."""
     for key, (route, message) in enumerate(messages):
         identity = _identity(route, message)
         alike.setdefault(identity, set()).add(key)

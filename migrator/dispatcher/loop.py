@@ -75,12 +75,9 @@ class Dispatcher:
     connection: ConnectionSettings
     clock: Clock
     storing: Executor
-    """One thread, for the handler."""
     claiming: Executor
-    """One thread, for the poller."""
     fault: FaultPoint
     sent: Callable[[float], None]
-    """Called for each confirmed stored row with the seconds since its due time."""
     completed: Callable[[int, float], None]
 
     def __post_init__(self) -> None:
@@ -105,7 +102,6 @@ class Dispatcher:
             raise
 
     def _prepared_queues(self) -> frozenset[QueueName]:
-        """Declare the retry queues; return the satellites' queues that exist."""
         plan = self.plan
         if plan.timeouts_queue is None:
             return frozenset()
@@ -116,8 +112,6 @@ class Dispatcher:
 
 
 class _WakingExecutor(Executor):
-    """Wakes the link whenever a piece of work is done."""
-
     def __init__(self, background: Executor, link: SatelliteLink) -> None:
         self._background = background
         self._link = link

@@ -20,8 +20,6 @@ MOST_AT_ONCE: Final = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRow:
-    """A claimed row, sent when it is due."""
-
     batch: BatchId
     message: NativeMessage
     route: Route
@@ -39,8 +37,6 @@ class PassedOn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forwarded:
-    """A message for the native delays."""
-
     delivery: Delivery
     message: NativeMessage
 
@@ -85,7 +81,6 @@ class DatabaseTime:
         self._read_at = (now, self._clock.monotonic_s())  # one assignment: seen whole or not at all
 
     def now(self) -> datetime:
-        """Return the time, never ahead of the database's, without waiting."""
         now, at_s = self._read_at
         return now + timedelta(seconds=self._clock.monotonic_s() - at_s)
 

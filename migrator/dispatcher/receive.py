@@ -52,7 +52,6 @@ _NOTHING: Final = Applied()
 @dataclass(slots=True)
 class Handled:
     to_ack: list[Delivery] = field(default_factory=list)
-    """To be acked."""
     items: list[tuple[Item, datetime]] = field(default_factory=list)
     """To be sent, each with its due time; its delivery is acked once it is confirmed."""
     failed: list[tuple[Delivery, Failure]] = field(default_factory=list)
@@ -65,8 +64,6 @@ _Ready = tuple[Delivery, NativeMessage]
 
 @dataclass(kw_only=True)
 class DelayedMessageHandler(ABC):
-    """Stores or forwards messages of ``.Timeouts``."""
-
     intake: SqlIntake
     endpoint: StoreEndpoint
     clock: Clock
@@ -310,7 +307,6 @@ class Receiver:
         return bool(handled.to_ack)
 
     def fail(self, delivery: Delivery, failure: Failure) -> None:
-        """Handle *delivery* again at once, or send a copy of it for a later try."""
         now = self.context.time.now()
         copy = self.context.policy.next_step(delivery, failure, now=now)
         if copy is None:
@@ -325,7 +321,6 @@ class Receiver:
 
 
 def next_chunk(deliveries: deque[Delivery]) -> Sequence[Delivery]:
-    """Remove and return the first *deliveries*, bounded in number and bytes."""
     chunk: list[Delivery] = []
     size = 0
     while deliveries and len(chunk) < _MOST_DELIVERIES and size < _MOST_BYTES:

@@ -88,7 +88,6 @@ class Sender:
                 self._handle_not_accepted(item, no_answer(_queue_of(item)))
 
     def _await_answers(self, slow: Sequence[_Unanswered]) -> None:
-        """Wait briefly for answers; items that still have none are late."""
         if not slow:
             return
         link, monotonic_s = self.context.link, self.context.time.monotonic_s
@@ -106,7 +105,6 @@ class Sender:
                 self.late.append((item, answers, key))
 
     def _still_unanswered(self, waiting: Sequence[_Unanswered]) -> Sequence[_Unanswered]:
-        """Process answers that came; return the items without one."""
         unanswered: list[_Unanswered] = []
         for item, answers, key in waiting:
             sent = _by_answer({key: item}, answers)
@@ -198,7 +196,6 @@ class Sender:
                 return item.route, item.message
 
     def _note_confirmed(self, sent: _Sent) -> None:
-        """Note confirmed rows, also when the link was lost."""
         now = self.context.time.now()
         for item in sent.confirmed:
             if isinstance(item, StoredRow):

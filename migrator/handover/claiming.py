@@ -119,7 +119,6 @@ class ClaimableCache:
         return found
 
     def _ask(self, requests: Sequence[ClaimRequest]) -> set[str]:
-        """Ask for all at once; if that fails, for each alone, to find the source that fails."""
         sources = {each.endpoint.source for each in requests}
         try:
             found = {each.endpoint.source for each in self._claims.promising(requests)}
@@ -290,7 +289,7 @@ class Claimer:
         return self.claims.resume(batch, lease)
 
     def _note(self, progress: _Progress, began: int | None, claim: Claim) -> None:
-        """Note the progress of *claim*; *began* is its range; None: from the soonest rows on."""
+        """*began* is the range of *claim*; None: it began at the soonest rows."""
         now, at_s = self.clock.now(), self.clock.monotonic_s()
         reached = _range(claim.cursor.due_at, now)
         self.pacer.plan(reached, claim.batch.size, now_s=at_s)
@@ -408,7 +407,6 @@ class PassSize:
         return self._wished() if self._most is None else min(self._wished(), self._most)
 
     def halve(self, rows: int) -> bool:
-        """Claim at most half of *rows* at a time; return whether that is fewer than before."""
         before = self.rows
         self._most = min(before, max(rows // 2, _FEWEST_ROWS))
         return self.rows < before

@@ -61,7 +61,6 @@ class DirectHandOver:
     _last_answer_s: dict[QueueName, float] = field(default_factory=dict)
 
     def answered(self, batch: Batch) -> Collection[int]:
-        """Return the rows of *batch* for which this process has the broker's answer."""
         answers, _ = self._answered.get(batch.current_attempt, (PublishResult(), None))
         return answers.answered
 
@@ -112,7 +111,6 @@ class DirectHandOver:
         answers: PublishResult,
         lease: Lease,
     ) -> Prepared:
-        """Publish rows without a delay; return the batch without those that had to be parked."""
         slow: set[int] = set()
         skipped: set[QueueName] = set()
         for choose in (self._first_of_each, list[EncodedTimeout]):
@@ -309,7 +307,6 @@ def _row_key(batch: Batch, message: EncodedTimeout) -> tuple[str, str]:
 
 
 def _reached(prepared: Prepared, answers: PublishResult) -> Collection[QueueName]:
-    """Return the destinations that got a message; one with a delay has only reached a level."""
     return {
         message.destination
         for message in prepared.messages

@@ -42,8 +42,6 @@ class UndeliverableRow:
 
 
 class LateDestination(NamedTuple):
-    """Where a message without an answer was sent."""
-
     source: str
     queue: QueueName
 
@@ -93,7 +91,6 @@ class Holding:
     def unreachable(
         self, batch: Batch, names: Collection[QueueName]
     ) -> Mapping[QueueName, Unreachable]:
-        """Return the parked destinations of *names*, unless *batch* is there to try them."""
         held = self._held.get(batch.source)
         if held is None:
             return {}
@@ -106,12 +103,10 @@ class Holding:
         return held.park(batch, rows, lease, now=self.clock.now())
 
     def reached(self, batch: Batch, destinations: Collection[QueueName]) -> None:
-        """Note that messages of *batch* reached these *destinations*."""
         if held := self._held.get(batch.source):
             held.reached(destinations, by=batch.id)
 
     def next_batch(self, endpoint: StoreEndpoint, wanted: Wanted) -> Batch | None:
-        """Claim parked rows of *endpoint* whose destination accepts again."""
         held = self._held.get(endpoint.source)
         if held is None or not held.has_ready:
             return None
@@ -122,7 +117,6 @@ class Holding:
         self._of(StoreEndpoint(name=batch.endpoint, source=batch.source)).let_try(batch.id)
 
     def free_answered(self) -> bool:
-        """Free destinations with late answers; return whether there are any."""
         answered = self.late.take_heard()
         for each in answered:
             if held := self._held.get(each.source):

@@ -128,7 +128,6 @@ class Prefetcher:
         """Monotonic time of each claim, until the batch is handed over."""
 
     def next(self, *, may_claim: bool) -> Prepared | None:
-        """Return the next batch and prefetch those behind it; None: there are no rows."""
         prepared = None
         while prepared is None and self._futures:
             prepared = self._wait_for(self._futures.popleft())
@@ -348,7 +347,6 @@ class LaneSession:
         return self._batches.advance(batch, Event.ABANDON, self._lease)
 
     def _for_this_broker(self, opened: Sequence[Batch]) -> list[Batch]:
-        """Return the batches that go to this link's broker; pass on those that do not."""
         mine = []
         for batch in opened:
             # a half-done batch asks its store first
@@ -610,7 +608,6 @@ class LaneSession:
             self._log_paced_at_s, self._paced_s = now_s + _LOG_PACED_EVERY_S, 0.0
 
     def _wait_for_rate_limit(self, rows: int, began_s: float) -> None:
-        """Wait until *rows* are within the rate limit; a new limit counts at once."""
         while rows and (limit := self._setup.pace().rate_limit_per_s):
             remaining_s = began_s + rows / limit - self._setup.clock.monotonic_s()
             if remaining_s <= 0:

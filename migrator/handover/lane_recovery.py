@@ -40,14 +40,11 @@ _QUIET_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneRecovery:
-    """Recovers lanes without an owner; made by ``app.rollback``."""
-
     batches: Batches
     leases: SqlLeases
     lease_duration: timedelta
     clock: Clock
     receipt_deadline_s: float
-    """A commit without a proof is doubtful then."""
     links: LaneLinks
     staged_messages: Callable[[], Mapping[Lane, int]]
     """Messages in the staging queue of each lane, without those being dead-lettered."""

@@ -38,7 +38,6 @@ class Booking:
     start_s: float
     """Monotonic."""
     reason: str
-    """Of a wait: ``level 07 releases 2100/s``."""
 
 
 @dataclass(slots=True)
@@ -118,7 +117,6 @@ class Pacer:
         return Booking(start_s=start_s, reason=reason)
 
     def free_s(self, level: int, *, now_s: float) -> float:
-        """Return the monotonic time at which rows claimed now could enter *level*."""
         if not self.is_on():
             return now_s
         with self._lock:
@@ -127,7 +125,6 @@ class Pacer:
             return max(self._planned_s.get(level, now_s), *begins_s, now_s)
 
     def rows_at_once(self, delay_range: int) -> float:
-        """Return the rows of a range that one batch may have, at least 1."""
         if not self.is_on():
             return float("inf")
         with self._lock:

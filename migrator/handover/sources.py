@@ -28,7 +28,6 @@ class FailingSource:
     """Of the first failure; monotonic, as ``next_s``."""
     failures: int
     next_s: float
-    """When its table is asked again."""
     is_left_out: bool = True
     """False: its table answers; the next claim decides."""
 
@@ -43,7 +42,6 @@ class FailingSources:
         self._refused = frozenset[str]()
 
     def all(self) -> Sequence[FailingSource]:
-        """Return the sources without a claim since they failed, in order of their names."""
         with self._lock:
             return [each for _, each in sorted(self._failing.items())]
 
@@ -58,7 +56,6 @@ class FailingSources:
         return source in self._refused
 
     def refuse(self, sources: Collection[str]) -> None:
-        """Replace the sources that preflight checks refuse."""
         self._refused = frozenset(sources)
 
     def is_any_awaited(self) -> bool:
@@ -82,7 +79,6 @@ class FailingSources:
             )
 
     def note_answered(self, source: str) -> None:
-        """The table of *source* answers again; the next claim decides."""
         with self._lock:
             if (known := self._failing.get(source)) is not None:
                 self._failing[source] = replace(known, is_left_out=False)

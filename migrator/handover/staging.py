@@ -107,8 +107,6 @@ def _route(admin: AdminSession, router: str, queue: str, value: str) -> None:
 
 @dataclass(slots=True)
 class _AttemptTags:
-    """Tags of one attempt, by row."""
-
     tags: dict[int, int] = field(default_factory=dict)
     receipt_tag: int | None = None
     highest_tag: int = 0
@@ -121,8 +119,6 @@ class _AttemptTags:
 
 @dataclass(slots=True)
 class _Receipts:
-    """Tags of an attempt's receipt, which may come more than once; when the first was read."""
-
     tags: list[int] = field(default_factory=list)
     read_s: float = field(default_factory=time.monotonic)
 

@@ -79,7 +79,6 @@ class StraysOfQueue:
         return bool(self._seen or self._whole)
 
     def note(self, tag: int, app_id: str | None) -> None:
-        """Note a stray that was not read whole."""
         self._seen.append((tag, app_id))
 
     def choose(self, _properties: bytes, body_bytes: int) -> Keep:
@@ -122,7 +121,6 @@ class StraysOfQueue:
         return tuple(self._whole)
 
     def ack(self, strays: Collection[Stray]) -> None:
-        """Ack *strays* after their copies were confirmed."""
         for each in strays:
             self._connection.send(self._channel.basic_ack, each.tag)
         tags = {each.tag for each in strays}
@@ -142,8 +140,6 @@ class StraysOfQueue:
 
 
 class PoisonQueue:
-    """The queue to which strays are moved; one for each ledger."""
-
     def __init__(
         self, settings: ConnectionSettings, ledger_id: str, guard: Callable[[], None]
     ) -> None:
@@ -227,5 +223,4 @@ class PoisonQueue:
 
 
 def _any_of_them(_method: Any, _properties: Any) -> str:
-    """Return one identity for all copies: if one is returned, none counts as confirmed."""
     return "stray"
