@@ -147,7 +147,7 @@ def _poller(
         remember=given.remember,
         conversion=limits_of(servers.settings, endpoint.name),
         fault=servers.fault,
-        read_due_times=due_times.read,
+        due_times=due_times,
     )
 
 

@@ -203,9 +203,9 @@ def _new_daemon(
         throttle,
         stop.draining,
         moved,
-        read_due_times=due_times.read,
+        due_times=due_times,
         quarantine_limit=limit,
-        now_s=ledger.clock.monotonic_s,
+        clock=ledger.clock,
     )
 
     # the workers

@@ -46,7 +46,7 @@ from migrator.nservicebus.timeouts import (
     TimeoutId,
 )
 from migrator.rabbitmq.late import LateAnswers, Sent
-from migrator.stores.due_times import DueTimeReading
+from migrator.stores.due_times import DueTimeReader
 from migrator.stores.requests import ClaimRequest
 from migrator.stores.sql.claims import SqlClaims
 
@@ -130,7 +130,7 @@ class Poller:
     """How long the ledger keeps dispatched rows, to recognise redelivered messages."""
     conversion: BrokerLimits
     fault: FaultPoint
-    read_due_times: Callable[[StoreEndpoint], DueTimeReading]
+    due_times: DueTimeReader
 
     def __post_init__(self) -> None:
         self._due_times_at_s = float("-inf")
@@ -226,7 +226,7 @@ class Poller:
         now_s = self.clock.monotonic_s()
         if now_s < self._due_times_at_s + again_s:
             return
-        reading = self.read_due_times(self.endpoint)
+        reading = self.due_times.read(self.endpoint)
         if reading.is_refused:
             raise PreflightRefused(f"time_zone: {reading.text}; {reading.remedy}")
         self._due_times_at_s = now_s + (_DUE_TIMES_AGAIN_S if reading.comparable else 0.0)

@@ -30,7 +30,7 @@ from migrator.preflight.context import (
     refused,
     warning,
 )
-from migrator.stores.due_times import DueTimeRules, read_due_times
+from migrator.stores.due_times import DueTimeReader, DueTimeRules
 from migrator.stores.endpoints import EndpointPreview, present_endpoints
 from migrator.stores.ports import Store
 from migrator.text import counted
@@ -81,9 +81,10 @@ def due_times(context: Context) -> Iterator[Finding]:
 def due_times_of(
     store: Store, endpoints: Sequence[StoreEndpoint], clock: Clock, rules: DueTimeRules
 ) -> Iterator[Finding]:
+    due_times = DueTimeReader(store, clock, rules)
     for endpoint in endpoints:
         try:
-            reading = read_due_times(store, endpoint, clock, rules)
+            reading = due_times.read(endpoint)
         except StoreError as exc:
             if not exc.is_of_source:
                 raise

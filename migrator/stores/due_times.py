@@ -61,18 +61,7 @@ class DueTimeReading:
     remedy: str = ""
 
 
-def read_due_times(
-    store: Store, endpoint: StoreEndpoint, clock: Clock, rules: DueTimeRules
-) -> DueTimeReading:
-    """Return what a sample of the rows of *endpoint* says.
-
-    Raises:
-        StoreUnavailable, StoreError: The rows cannot be read.
-    """
-    return judge(store.due_times(endpoint, clock.now()), rules)
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False)
 class DueTimeReader:
     """Reads whether due times are read in the zone they were written in."""
 
@@ -81,8 +70,12 @@ class DueTimeReader:
     rules: DueTimeRules
 
     def read(self, endpoint: StoreEndpoint) -> DueTimeReading:
-        """Return what a sample of the rows of *endpoint* says, as ``read_due_times`` does."""
-        return read_due_times(self.store, endpoint, self.clock, self.rules)
+        """Return what a sample of the rows of *endpoint* says.
+
+        Raises:
+            StoreUnavailable, StoreError: The rows cannot be read.
+        """
+        return judge(self.store.due_times(endpoint, self.clock.now()), self.rules)
 
 
 def judge(sample: Collection[DueTime], rules: DueTimeRules) -> DueTimeReading:

@@ -6,15 +6,14 @@ Source: docs/throttling.md.
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from migrator.ledger.work import StoreEndpoint
+from migrator.ledger.work import Clock, StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
-from migrator.stores.due_times import DueTimeReading
+from migrator.stores.due_times import DueTimeReader
 from migrator.text import counted, grouped
 from migrator.throttle.reasons import Signal, Throttle
 
@@ -64,23 +63,21 @@ class ClaimGuard:
     """Answers before each claim whether it may be made.
 
     Nothing of an endpoint is claimed before its due times are known to be read in the right zone.
-    The start looks as well, and refuses; this is for rows that came later:
+    The start checks them as well, and refuses; this is for rows that came later:
 
-    * an endpoint is looked at before its first claim, and now and then after that;
+    * an endpoint is checked before its first claim, and at intervals after that;
     * what would refuse the start pauses the endpoint, and no other, until it is gone;
-    * as long as no row could tell, each claim is preceded by a look.
+    * as long as no row proves the zone, each claim is preceded by a check.
     """
 
     throttle: Throttle
     draining: threading.Event
     """Set once nothing more is to be claimed."""
     endpoints: Collection[StoreEndpoint]
-    read_due_times: Callable[[StoreEndpoint], DueTimeReading]
-    """Reads rows of one endpoint."""
+    due_times: DueTimeReader
+    clock: Clock
     quarantine_limit: QuarantineLimit
     """What passes it pauses the endpoint until an operator resumes it."""
-    now_s: Callable[[], float] = time.monotonic
-    """Monotonic."""
 
     def __post_init__(self) -> None:
         self._by_name = {endpoint.name: endpoint for endpoint in self.endpoints}
@@ -95,8 +92,8 @@ class ClaimGuard:
         if self.draining.is_set():
             return False
         # without a lock: two lanes may read the same sample, but none waits for another's
-        if self.now_s() >= self._next_s.get(endpoint, float("-inf")):
-            self._look_at_due_times(endpoint)
+        if self.clock.monotonic_s() >= self._next_s.get(endpoint, float("-inf")):
+            self._check_due_times(endpoint)
         if (passed := self.quarantine_limit.take_passed(endpoint)) is not None:
             self.throttle.pause(Signal.QUARANTINE, endpoint, passed, QUARANTINE_LIMIT)
         return self.may_claim(endpoint)
@@ -109,11 +106,11 @@ class ClaimGuard:
         reasons = self.throttle.reasons_for(endpoint)
         return all(each.signal is Signal.TABLE for each in reasons)
 
-    def _look_at_due_times(self, endpoint: EndpointName) -> None:
-        reading = self.read_due_times(self._by_name[endpoint])
+    def _check_due_times(self, endpoint: EndpointName) -> None:
+        reading = self.due_times.read(self._by_name[endpoint])
         if reading.is_refused:
             self.throttle.pause(Signal.TIME_ZONE, endpoint, reading.text, reading.remedy)
         else:
             self.throttle.resume(Signal.TIME_ZONE, endpoint)
         wait_s = REFUSED_AGAIN_S if reading.is_refused else AGAIN_S
-        self._next_s[endpoint] = self.now_s() + (wait_s if reading.comparable else 0.0)
+        self._next_s[endpoint] = self.clock.monotonic_s() + (wait_s if reading.comparable else 0.0)

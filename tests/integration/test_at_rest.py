@@ -20,9 +20,9 @@ from migrator.ledger.queries import LedgerQueries
 from migrator.ledger.states import Mode
 from migrator.nservicebus.conversion import BrokerLimits
 from migrator.nservicebus.timeouts import FIRST_DISPATCHER_LANE
-from migrator.stores.due_times import DueTimeReading
 from migrator.stores.endpoints import Selection
 from tests.contract.site import NOW, LegacyRow, Site, due_in, timeout_id
+from tests.support.due_times import KnownDueTimes
 
 
 @contextmanager
@@ -66,7 +66,7 @@ def poller(site: Site) -> Poller:
         remember=timedelta(hours=1),
         conversion=BrokerLimits(),
         fault=lambda _name: None,
-        read_due_times=lambda _endpoint: DueTimeReading(),
+        due_times=KnownDueTimes(),
     )
 
 

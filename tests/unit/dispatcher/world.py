@@ -47,6 +47,7 @@ from migrator.rabbitmq.publisher import WindowLimits
 from migrator.stores.due_times import DueTimeReading
 from migrator.stores.requests import Claim, ClaimRequest
 from migrator.stores.sql.intake import Applied
+from tests.support.due_times import KnownDueTimes
 from tests.unit.handover.memory import (
     ENDPOINT,
     START,
@@ -385,7 +386,7 @@ class World:
             remember=timedelta(hours=1),
             conversion=BrokerLimits(own_queue=QueueName("Sales")),
             fault=fault,
-            read_due_times=lambda _endpoint: DueTimeReading(comparable=1),
+            due_times=KnownDueTimes(DueTimeReading(comparable=1)),
         )
         plan = DispatcherPlan(
             endpoint=ENDPOINT,

@@ -47,9 +47,9 @@ from migrator.service.daemon import obeying_signals
 from migrator.service.dispatchers import DispatcherThread
 from migrator.service.lanes import Adopter, LaneThread
 from migrator.service.worker import Stop, WorkerContext, WorkerPool
-from migrator.stores.due_times import DueTimeReading
 from migrator.throttle.guard import ClaimGuard, QuarantineLimit
 from migrator.throttle.reasons import Signal, Throttle
+from tests.support.due_times import KnownDueTimes
 from tests.unit.handover.memory import MemoryClock
 from tests.unit.service.conftest import Lines, WaitFor
 
@@ -146,7 +146,8 @@ def claims_of(throttle: Throttle, stop: Stop) -> ClaimGuard:
         throttle,
         stop.draining,
         [SALES],
-        read_due_times=lambda _: DueTimeReading(),
+        due_times=KnownDueTimes(),
+        clock=MemoryClock(),
         quarantine_limit=QuarantineLimit(0, ()),
     )
 

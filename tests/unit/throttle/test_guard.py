@@ -9,10 +9,11 @@ import pytest
 from migrator.config.work import HandOver
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
-from migrator.stores.due_times import DueTimeReading
+from migrator.stores.due_times import DueTimeReader, DueTimeReading
 from migrator.text import grouped
 from migrator.throttle.guard import AGAIN_S, REFUSED_AGAIN_S, ClaimGuard, QuarantineLimit
 from migrator.throttle.reasons import Signal, Throttle
+from tests.unit.handover.memory import MemoryClock
 
 SALES, SHOP = EndpointName("Sales"), EndpointName("Shop")
 BILLING = EndpointName("Billing")
@@ -20,23 +21,23 @@ FINE = DueTimeReading(comparable=3)
 WRONG = DueTimeReading(comparable=3, shifted=3, is_refused=True, text="an hour", remedy="set it")
 
 
-class World:
+class World(DueTimeReader):
     """A store of two endpoints, a throttle, and the time."""
 
     def __init__(self) -> None:
-        self.throttle, self.at_s, self.looks = Throttle(), 0.0, 0
+        self.throttle, self.time, self.looks = Throttle(), MemoryClock(), 0
         self.says = {SALES: FINE, SHOP: FINE}
         self.draining = threading.Event()
         self.guard = ClaimGuard(
             self.throttle,
             self.draining,
             [StoreEndpoint(name=name, source=name) for name in self.says],
-            read_due_times=self._look,
+            due_times=self,
+            clock=self.time,
             quarantine_limit=QuarantineLimit(0, ()),
-            now_s=lambda: self.at_s,
         )
 
-    def _look(self, endpoint: StoreEndpoint) -> DueTimeReading:
+    def read(self, endpoint: StoreEndpoint) -> DueTimeReading:
         self.looks += 1
         return self.says[endpoint.name]
 
@@ -52,7 +53,7 @@ def test_the_first_claim_of_an_endpoint_is_held_alone_and_until_it_is_right() ->
     assert (hold.signal, hold.text) == (Signal.TIME_ZONE, "time_zone: an hour (set it)")
     world.says[SALES] = FINE
     assert not world.guard.admit(SALES)
-    world.at_s += REFUSED_AGAIN_S
+    world.time.elapsed += REFUSED_AGAIN_S
     assert world.guard.admit(SALES)
 
 
@@ -66,7 +67,7 @@ def test_rows_are_read_now_and_then_once_they_are_known_to_be_right() -> None:
     for _ in range(5):
         world.guard.admit(SALES)
     assert world.looks == 4
-    world.at_s += AGAIN_S
+    world.time.elapsed += AGAIN_S
     world.says[SALES] = WRONG
     assert not world.guard.admit(SALES)
 
