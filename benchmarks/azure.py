@@ -50,7 +50,7 @@ from migrator.nservicebus.timeouts import NO_SAGA
 from migrator.stores.azure.account import Account, AccountSettings
 from migrator.stores.azure.partitions import parse_scope
 from migrator.stores.azure.store import AzureStore
-from migrator.stores.sql.seeding import Invention, invent
+from migrator.stores.sql.seeding import SeedSpec, invent
 
 BODIES, SAME = "bodies alone", "the same requests"
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -204,7 +204,7 @@ class Benchmark:
         """Store timeouts as the persistence does."""
         with AzuriteServer(data_dir=self.folder / "full") as azurite:
             store = AzureStore(_account(azurite.url()), parse_scope("yyyyMMddHH"))
-            what = Invention(
+            what = SeedSpec(
                 endpoint=ENDPOINT,
                 count=rows,
                 due_from=START,

@@ -60,7 +60,7 @@ from migrator.stores.ravendb.http import ServerSettings
 from migrator.stores.ravendb.store import RavenOptions, RavenStore
 from migrator.stores.requests import ClaimRequest, Cursor
 from migrator.stores.sql.claims import SqlClaims
-from migrator.stores.sql.seeding import Invention, SeedRow, create_table, insert_rows, invent
+from migrator.stores.sql.seeding import SeedRow, SeedSpec, create_table, insert_rows, invent
 from migrator.stores.sql.sql_persistence import SqlOptions, SqlStore
 
 ENDPOINT = "Sales.Orders"
@@ -256,8 +256,8 @@ def _put(number: int, row: SeedRow) -> dict[str, object]:
     return {"Id": id_, "ChangeVector": None, "Document": document, "Type": "PUT"}
 
 
-def _what(rows: int, body_bytes: int, span: timedelta) -> Invention:
-    return Invention(
+def _what(rows: int, body_bytes: int, span: timedelta) -> SeedSpec:
+    return SeedSpec(
         endpoint=ENDPOINT,
         count=rows,
         due_from=START,

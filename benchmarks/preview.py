@@ -32,7 +32,7 @@ from migrator.database.engine import open_engine, writing
 from migrator.ledger.migrations import upgrade
 from migrator.ledger.tables import build_tables, names_for
 from migrator.stores.sql.dialects import dialect_for
-from migrator.stores.sql.seeding import Invention, create_table, insert_rows, invent
+from migrator.stores.sql.seeding import SeedSpec, create_table, insert_rows, invent
 from migrator.stores.sql.sql_persistence import SqlOptions, SqlStore
 
 ENDPOINT = "Sales.Orders"
@@ -58,7 +58,7 @@ def fill(url: str, rows: int) -> None:
     blank = store.blank(store.source_of(ENDPOINT))
     create_table(engine, blank)
     now = datetime.now(UTC)
-    what = Invention(
+    what = SeedSpec(
         endpoint=ENDPOINT,
         count=min(INVENTED, rows),
         due_from=now + timedelta(minutes=5),

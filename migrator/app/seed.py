@@ -10,7 +10,7 @@ from migrator.app.ledger import Ledger, open_ledger
 from migrator.app.stores import StoreBackend, open_backend
 from migrator.errors import PreflightRefused, UnknownEndpoint
 from migrator.ledger.version import current
-from migrator.stores.sql.seeding import INVENTED, Invention, SeedRow, invent
+from migrator.stores.sql.seeding import INVENTED, SeedRow, SeedSpec, invent
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
@@ -65,11 +65,12 @@ class Seeding:
         destinations: list[str],
         body_bytes: int,
         seed: int,
+        bad: int,
     ) -> Iterator[SeedRow]:
         """Return *count* timeouts, due within the span *due* from now."""
         now, (soonest, latest) = self.now(), due
         return invent(
-            Invention(
+            SeedSpec(
                 endpoint=endpoint,
                 count=count,
                 due_from=now + soonest,
@@ -77,6 +78,7 @@ class Seeding:
                 destinations=destinations,
                 body_bytes=body_bytes,
                 seed=seed,
+                bad=bad,
             )
         )
 

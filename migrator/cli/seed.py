@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 import random
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -16,12 +12,7 @@ from migrator.cli.lazy import new_group
 from migrator.cli.options import Yes
 from migrator.cli.session import confirmed, session_of
 from migrator.errors import ConfigError
-from migrator.nservicebus.conversion import Reason
-from migrator.nservicebus.headers import ROUTE_EXPIRED_TO
 from migrator.text import counted, grouped, parse_duration
-
-if TYPE_CHECKING:
-    from migrator.stores.sql.seeding import SeedRow
 
 verbs = new_group()
 
@@ -81,41 +72,14 @@ def seed(
             destinations=queues,
             body_bytes=body_bytes,
             seed=random.getrandbits(63) if random_seed is None else random_seed,
+            bad=bad,
         )
-        source, written = seeding.write(endpoint, spoiled(rows, bad))
+        source, written = seeding.write(endpoint, rows)
     session.tell(
         SeedDocument(endpoint=endpoint, source=source, rows=written, bad=bad),
         f"{counted(written, 'invented timeout is', 'invented timeouts are')} in {source}, "
         f"{grouped(bad)} of them bad",
     )
-
-
-def spoiled(rows: Iterator[SeedRow], bad: int) -> Iterator[SeedRow]:
-    """Yield *rows*, the first *bad* of them each spoiled in another way."""
-    ways = itertools.cycle(_WAYS.values())
-    for row in itertools.islice(rows, bad):
-        yield next(ways)(row)
-    yield from rows
-
-
-def _without_destination(row: SeedRow) -> SeedRow:
-    headers = json.loads(row.headers_text or "{}")
-    for key in ("NServiceBus.Timeout.RouteExpiredTimeoutTo", "NServiceBus.ReplyToAddress"):
-        headers.pop(key, None)
-    return replace(row, destination=None, headers_text=json.dumps(headers))
-
-
-_WAYS: Final[Mapping[Reason, Callable[[SeedRow], SeedRow]]] = {
-    Reason.UNREADABLE_HEADERS: lambda row: replace(row, headers_text=(row.headers_text or "")[:-1]),
-    Reason.NO_DESTINATION: _without_destination,
-    Reason.DESTINATION_UNKNOWN: lambda row: replace(  # with it in the column, the row would wait
-        row,
-        destination=None,
-        headers_text=json.dumps(
-            {**json.loads(row.headers_text or "{}"), ROUTE_EXPIRED_TO: "Nobody.Home"}
-        ),
-    ),
-}
 
 
 def _span(due_from: str, due_to: str) -> tuple[timedelta, timedelta]:

@@ -13,7 +13,7 @@ from migrator.preflight.checks_store import vendor_run
 from migrator.preflight.context import Level
 from migrator.stores.ravendb import listing
 from migrator.stores.sql import store as store_module
-from migrator.stores.sql.seeding import Invention, create_table, insert_rows, invent
+from migrator.stores.sql.seeding import SeedSpec, create_table, insert_rows, invent
 from migrator.stores.sql.sql_persistence import Placement
 from tests.contract.any_site import NOW, AnySite, LegacyRow, hours, timeout_id
 from tests.contract.site import Site
@@ -230,7 +230,7 @@ def test_a_damaged_vendor_run_is_reported(site: Site, row_status: int, count: in
 @pytest.mark.tables
 def test_invented_rows_can_be_claimed(site: Site) -> None:
     """Seeding writes what the persistence writes, and the same seed writes it again."""
-    what = Invention(
+    what = SeedSpec(
         endpoint="Sales.Orders",
         count=50,
         due_from=NOW,

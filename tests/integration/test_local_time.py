@@ -30,7 +30,7 @@ from migrator.preview import count
 from migrator.recall.rules import RecallScope
 from migrator.stores.endpoints import Selection
 from migrator.stores.sql.nhibernate import NHibernateOptions
-from migrator.stores.sql.seeding import Invention, insert_rows, invent
+from migrator.stores.sql.seeding import SeedSpec, insert_rows, invent
 from tests.contract.nhibernate_site import NHibernateSite
 from tests.contract.site import LegacyRow, Site, timeout_id
 
@@ -332,7 +332,7 @@ def test_invented_rows_are_written_as_local_time(opened: Opener) -> None:
     endpoint, start = site.create(), CHANGES[zone][1] - timedelta(hours=2)
     until = start + timedelta(hours=4)
     names = {"endpoint": "Sales.Orders", "destinations": ["Billing"]}
-    what = Invention(count=50, due_from=start, due_until=until, **names)  # type: ignore[arg-type]
+    what = SeedSpec(count=50, due_from=start, due_until=until, **names)  # type: ignore[arg-type]
     rows = list(invent(what))
     insert_rows(site.engine, site.blank(endpoint.source), rows)
     assert claimed(site, endpoint, due_until=until) == {row.id: row.due_at for row in rows}

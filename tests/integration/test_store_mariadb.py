@@ -34,7 +34,7 @@ from migrator.nservicebus.timeouts import Lane, TimeoutId, content_hash
 from migrator.preflight.queries import LedgerFacts
 from migrator.stores.sql.dialects.mysql import MysqlDialect
 from migrator.stores.sql.moving import Move
-from migrator.stores.sql.seeding import Invention, create_table, insert_rows, invent
+from migrator.stores.sql.seeding import SeedSpec, create_table, insert_rows, invent
 from migrator.verify.stores import SqlVerifications
 from tests.contract.site import LONG, NOW, Site, hours, locked, timeout_id
 from tests.support.mariadb import IS_MYSQL, new_server
@@ -545,7 +545,7 @@ def test_a_renewal_does_not_wait_for_what_waits_for_a_row(site: Site, is_lost: b
 
 def test_claims_walk_the_index_on_time(site: Site, endpoint: StoreEndpoint) -> None:
     """Without statistics and over a whole table: reading it all would lock it all."""
-    what = Invention(
+    what = SeedSpec(
         endpoint="Sales.Orders",
         count=500,
         due_from=NOW,

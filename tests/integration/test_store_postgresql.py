@@ -32,7 +32,7 @@ from migrator.stores.requests import ClaimRequest
 from migrator.stores.sql.dialects.postgresql import PostgresqlDialect
 from migrator.stores.sql.legacy_table import parse_source
 from migrator.stores.sql.moving import Move
-from migrator.stores.sql.seeding import Invention, insert_rows, invent
+from migrator.stores.sql.seeding import SeedSpec, insert_rows, invent
 from tests.contract.nhibernate_site import NHibernateSite
 from tests.contract.site import COLUMNS, NOW, Site, hours, locked, timeout_id
 
@@ -253,7 +253,7 @@ def _fill(site: Site, count: int, source: str | None = None) -> list[str]:
     The server is kept from looking at it in the middle of a test: it would be analysed.
     """
     source = source or site.source
-    what = Invention(
+    what = SeedSpec(
         endpoint="Sales.Orders",
         count=count,
         due_from=NOW,

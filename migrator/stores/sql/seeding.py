@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import islice
+from itertools import cycle, islice
 from random import Random
 from typing import Any, Final
 from uuid import UUID as Guid
@@ -24,6 +24,7 @@ from migrator.database.failures import translating
 from migrator.database.types import ColumnTime, UtcDateTime
 from migrator.documents import Document
 from migrator.errors import StoreError
+from migrator.nservicebus.headers import ROUTE_EXPIRED_TO
 from migrator.nservicebus.timeouts import NO_SAGA, Count
 from migrator.nservicebus.wiretime import build_wire_time
 from migrator.stores.sql.dialects import dialect_for
@@ -60,7 +61,7 @@ class SeedRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Invention:
+class SeedSpec:
     endpoint: str
     count: int
     due_from: datetime
@@ -70,6 +71,8 @@ class Invention:
     body_bytes: int = 500
     seed: int = 0
     """The same seed invents the same rows."""
+    bad: int = 0
+    """So many of them cannot be handed over, each for another reason."""
 
 
 def create_table(engine: sa.Engine, blank: Blank) -> None:
@@ -88,8 +91,15 @@ def insert_rows(engine: sa.Engine, blank: Blank, rows: Iterable[SeedRow]) -> int
     return inserted
 
 
-def invent(what: Invention) -> Iterator[SeedRow]:
-    """Yield invented timeouts, evenly spread over the due times, in no order of time."""
+def invent(what: SeedSpec) -> Iterator[SeedRow]:
+    """Yield invented timeouts, evenly spread over the due times, in no order of time; bad first."""
+    rows, ways = _good(what), cycle((_unreadable, _without_destination, _to_unknown_destination))
+    for row in islice(rows, what.bad):
+        yield next(ways)(row)
+    yield from rows
+
+
+def _good(what: SeedSpec) -> Iterator[SeedRow]:
     rng = Random(what.seed)  # noqa: S311 - rehearsals want the same rows again, not secrets
     span = (what.due_until - what.due_from) // timedelta(microseconds=1)
     ticks = _TICKS_EPOCH + int(what.due_from.timestamp() * 10_000_000)
@@ -104,6 +114,23 @@ def invent(what: Invention) -> Iterator[SeedRow]:
             due_at=due_at,
             headers_text=_headers(what.endpoint, destination, due_at, rng),
         )
+
+
+def _unreadable(row: SeedRow) -> SeedRow:
+    return replace(row, headers_text=(row.headers_text or "")[:-1])
+
+
+def _without_destination(row: SeedRow) -> SeedRow:
+    headers = json.loads(row.headers_text or "{}")
+    for key in (ROUTE_EXPIRED_TO, "NServiceBus.ReplyToAddress"):
+        headers.pop(key, None)
+    return replace(row, destination=None, headers_text=json.dumps(headers))
+
+
+def _to_unknown_destination(row: SeedRow) -> SeedRow:
+    """Name it in the headers alone: with it in the column, the row would wait."""
+    headers = json.loads(row.headers_text or "{}") | {ROUTE_EXPIRED_TO: "Nobody.Home"}
+    return replace(row, destination=None, headers_text=json.dumps(headers))
 
 
 def _persister_id(rng: Random, counter: int) -> str:

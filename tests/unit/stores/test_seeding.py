@@ -7,14 +7,14 @@ from uuid import UUID
 
 from migrator.nservicebus.conversion import BrokerLimits, convert
 from migrator.nservicebus.timeouts import NativeMessage, StoredTimeout, TimeoutId
-from migrator.stores.sql.seeding import Invention, invent
+from migrator.stores.sql.seeding import SeedSpec, invent
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 def test_invented_rows_look_like_the_persisters_and_convert() -> None:
     """Ids are as persister 1.0.1 makes them; column and Expire header agree."""
-    what = Invention(
+    what = SeedSpec(
         endpoint="Sales",
         count=20,
         due_from=START,
