@@ -1,10 +1,9 @@
-"""``migrator decommission``: remove what nobody needs once an endpoint's timeouts are gone."""
+"""``migrator decommission``: remove what is unused once an endpoint's timeouts are gone."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Annotated, TextIO
 
 import typer
@@ -73,16 +72,16 @@ def decommission(
     with open_decommission(session.settings(), endpoint, options) as work:
         sql = work.statements()
         plan = work.planned()
-        if not dry_run and (not plan.refusals or plan.bind_again):
+        if not dry_run and plan.has_steps:
             if not yes:
                 _show(plan, sql, options, stream=sys.stderr)  # what is asked about is talk
                 _ask(endpoint)
             with work.alone() as guard:
                 plan = work.run(guard)
-        elif not dry_run:  # what is refused is not done
-            plan = replace(plan, unbind=(), delete=(), drops_table=False)
+        elif not dry_run:
+            plan = plan.without_steps()
         if plan.refusals:
-            sql = {}  # nobody is to run by hand what is refused
+            sql = {}  # what is refused must not be run by hand either
     if session.wants_json:
         document = _document(work.target, plan, sql, options, is_dry=dry_run)
         write_document(DecommissionDocument.model_validate(document))

@@ -9,7 +9,7 @@ docs/decommission.md.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -170,6 +170,15 @@ class Plan:
     """Whether there is a table that is to go, or went."""
     notes: Sequence[str] = ()
     is_done: bool = False
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether something is to be done: what was cut is bound again even when it is refused."""
+        return not self.refusals or bool(self.bind_again)
+
+    def without_steps(self) -> Plan:
+        """Return what remains of a plan that is refused."""
+        return replace(self, unbind=(), delete=(), drops_table=False)
 
 
 def bindings_record(bindings: Iterable[Binding]) -> Sequence[Mapping[str, object]]:
