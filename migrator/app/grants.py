@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from migrator.app.ledger import open_ledger
 from migrator.app.preflight import satellites
@@ -69,8 +69,13 @@ def database_grants(
         return grants(ledger.tables.names, user, tables, work)
 
 
+_ON_BROKER: Final = ("decommission", "delays-migrate", "delays-transfer", "delays-delete")
+
+
 def broker_grants(
     settings: Settings,
+    verbs: Sequence[str],
+    names: Sequence[str],
     *,
     destinations: Collection[str] | None,
     creates_delays: bool,
@@ -80,10 +85,24 @@ def broker_grants(
 
     Args:
         settings: Which delays, and which endpoints.
+        verbs: What is to be allowed besides ``run``.
+        names: Endpoints to be decommissioned; empty: all in the settings.
         destinations: The only ones that may be written to; None: any.
         creates_delays: Whether ``migrator delays create`` is to be allowed, too.
         looks: What this version of the broker demands of who looks at a queue.
+
+    Raises:
+        ConfigError: There is no such verb, or no endpoint to decommission.
     """
+    for verb in verbs:
+        if verb not in _ON_BROKER:
+            raise ConfigError(f"--for {verb}: with --broker there are {', '.join(_ON_BROKER)}")
+    deleted = names or [each.name for each in settings.endpoints]
+    if "decommission" not in verbs:
+        deleted = ()
+    elif not deleted:
+        raise ConfigError("--for decommission: no endpoint given; use --endpoint or [[endpoints]]")
+    inputs = [QueueName(settings.endpoint(name).input_queue) for name in deleted]
     served = satellites(settings, ())
     queues = [QueueName(each.queue) for each in served]
     managers = [dispatcher_queue(QueueName(each.input_queue)) for each in settings.endpoints]
@@ -91,8 +110,12 @@ def broker_grants(
         delays_prefix(settings.broker.delays),
         destinations=destinations,
         binds_destinations=not settings.broker.all_endpoints_support_delayed_delivery,
-        creates_delays=creates_delays,
+        creates_delays=creates_delays or "delays-delete" in verbs,
+        moves_delays=not {"delays-migrate", "delays-transfer"}.isdisjoint(verbs),
         satellites=[name(queue) for queue in queues for name in (timeouts_queue, dispatcher_queue)],
+        decommissioned=[
+            name(each) for each in inputs for name in (timeouts_queue, dispatcher_queue)
+        ],
         sends_when_due=settings.handover.near_due is NearDue.DISPATCH,
         looks=looks,
         # of others, for which checks ask: they are neither bound nor consumed

@@ -44,7 +44,8 @@ def grants(
             metavar="PURPOSE",
             help="Only what this needs: read, verify, hand-over, dispatch, rollback, operate or "
             "adopt; may be repeated. Default: what the modes of the endpoints need, and verify, "
-            "rollback and operate.",
+            "rollback and operate. With --broker: also what this verb needs: decommission, "
+            "delays-migrate, delays-transfer or delays-delete.",
         ),
     ] = None,
     endpoint: Endpoints = None,
@@ -82,11 +83,13 @@ def grants(
     If the store is not a SQL database, the rights on the ledger.
 
     Each purpose includes read: status, preview, dry runs, lists and exports; preview then says
-    that rows may not be claimed. Operate is quarantine, db resolve, db purge and delays probe;
-    adopt is db adopt. What creates or drops tables needs their owner.
+    that rows may not be claimed. Operate is quarantine, decommission, db resolve, db purge and
+    delays probe; adopt is db adopt. What creates or drops tables needs their owner.
 
-    With --broker: its permissions there. Endpoints in mode dispatch or forward need more: their
-    satellites are consumed.
+    With --broker: its permissions there, for run and all verbs that follow it. Endpoints in mode
+    dispatch or forward need more: their satellites are consumed. Decommission deletes those of
+    the endpoints named, or of all in the settings. On the broker that delays transfer leads to,
+    what run needs is enough.
 
     Examples:
       migrator db grants --user migrator_daemon
@@ -96,6 +99,7 @@ def grants(
       migrator db grants --broker --user migrator
       migrator db grants --broker --rabbitmq 3.10
       migrator db grants --broker --vhost prod --destination Sales --destination Billing
+      migrator db grants --broker --for decommission --endpoint Sales
     """
     from migrator.app.grants import BrokerGrantsDocument, broker_grants, database_grants
     from migrator.ledger.rights import GrantsDocument
@@ -109,13 +113,16 @@ def grants(
         text = database_grants(given, user, purpose or (), names)
         session.write(GrantsDocument(user=user, sql=text), text.rstrip("\n"))
         return
-    if purpose:
-        raise ConfigError("--for is about the database: omit it with --broker")
     settings = session.settings()
     looks = Looking.ANY_RIGHT if rabbitmq is None else looking(_release(rabbitmq))
     known_user, known_vhost = _from_url(settings)
     wanted = broker_grants(
-        settings, destinations=destination, creates_delays=create_delays, looks=looks
+        settings,
+        purpose or (),
+        endpoint or (),
+        destinations=destination,
+        creates_delays=create_delays,
+        looks=looks,
     )
     name, host = user or known_user, vhost or known_vhost
     document = BrokerGrantsDocument(user=name, vhost=host, **asdict(wanted))

@@ -34,7 +34,7 @@ class Purpose(StrEnum):
     DISPATCH = "dispatch"
     ROLLBACK = "rollback"
     OPERATE = "operate"
-    """``quarantine``, ``db resolve``, ``db purge``, and what ``delays probe`` records."""
+    """``quarantine``, ``decommission``, ``db resolve``, ``db purge``, ``delays probe``."""
     ADOPT = "adopt"
 
 
@@ -70,7 +70,7 @@ _IN_LEDGER: Final[Mapping[Purpose, Mapping[str, Sequence[str]]]] = {
     Purpose.OPERATE: {
         "batch": _KEPT,
         "timeout": (_UPDATE, _DELETE),
-        "lease": _CHANGED,
+        "lease": _KEPT,
         "event": _ADDED,
     },
     Purpose.ADOPT: {

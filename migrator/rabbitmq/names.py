@@ -119,7 +119,9 @@ def least_grants(
     destinations: Collection[str] | None = None,
     binds_destinations: bool = True,
     creates_delays: bool = False,
+    moves_delays: bool = False,
     satellites: Collection[str] = (),
+    decommissioned: Collection[str] = (),
     sends_when_due: bool = False,
     looks: Looking = Looking.FREE,
     looked_at: Collection[str] = (),
@@ -130,29 +132,39 @@ def least_grants(
         delays_prefix: How the names of all exchanges and queues of the delays begin.
         destinations: Queue names to be bound or sent to; None: any, so all may be written to.
         binds_destinations: False when all endpoints support native delays and bind themselves.
-        creates_delays: Whether migrator shall declare the delay levels as well.
+        creates_delays: Whether migrator shall declare, or delete, the delay levels as well.
+        moves_delays: Whether it shall move what waits in one generation into the other, or into
+            another broker; what it cannot read goes aside by the default exchange.
         satellites: Queues of timeout managers to be consumed; what fails leaves them by the
             default exchange.
+        decommissioned: Queues of timeout managers to be unbound, also from the delays of either
+            generation, and deleted, with their exchanges.
         sends_when_due: Whether timeouts are sent to their destinations without a delay.
         looks: What it takes there to ask whether something exists.
         looked_at: Queues of which that is asked, besides all of these and the destinations; and
             levels of both generations are looked through.
     """
     native = re.escape(delays_prefix)
-    levels = [native] if looks is Looking.FREE else list(map(re.escape, _DELAYS))
+    every = list(map(re.escape, _DELAYS))
+    is_of_both = moves_delays or bool(decommissioned) or looks is not Looking.FREE
+    levels = every if is_of_both else [native]
     shown = [] if looks is Looking.FREE else sorted({*looked_at, *(destinations or ())})
     is_for_all = looks is not Looking.FREE and destinations is None
+    changed = sorted(decommissioned)
     configured = [_OURS, native] if creates_delays else [_OURS]
     if looks is Looking.CONFIGURE:
-        configured = [_OURS, *levels, *map(exactly, sorted({*shown, *satellites}))]
+        configured = [_OURS, *levels]
+        changed = sorted({*shown, *satellites, *decommissioned})
+    configured += map(exactly, changed)
     configure = ".*" if looks is Looking.CONFIGURE and is_for_all else _anchored(configured)
-    read = _anchored([_OURS, *levels, *map(exactly, sorted(satellites))])
+    read = _anchored([_OURS, *levels, *map(exactly, sorted({*satellites, *decommissioned}))])
     dispatches = sends_when_due or bool(satellites)
     writes_to_destinations = binds_destinations or dispatches
     names = sorted(destinations or ()) if writes_to_destinations else []
     names = sorted({*names, *shown}) if looks is Looking.ANY_RIGHT else names
-    names += [_DEFAULT_EXCHANGE] if dispatches else []
-    write = _anchored([_OURS, native, *map(exactly, names)])
+    names = sorted({*names, *decommissioned})
+    names += [_DEFAULT_EXCHANGE] if dispatches or moves_delays else []
+    write = _anchored([_OURS, *(every if moves_delays else [native]), *map(exactly, names)])
     is_shown_all = is_for_all and looks is Looking.ANY_RIGHT
     if is_shown_all or (writes_to_destinations and destinations is None):
         write = ".*"

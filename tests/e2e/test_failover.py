@@ -14,8 +14,11 @@ import pytest
 from dev.postgres import PostgresServer, PostgresStandby
 from dev.processes import wait_until
 from migrator.errors import ExitCode
+from migrator.ledger.rights import Purpose
+from tests.conftest import Vhost
 from tests.e2e.rig import Rig
 from tests.e2e.rows import row
+from tests.e2e.test_rights import limited
 from tests.support.proxy import Proxy
 
 ROWS = 300
@@ -94,6 +97,27 @@ def test_what_was_handed_over_in_the_lost_window_is_settled(pair: Pair, failing:
     failing.must("verify", "--deep")
     found = failing.account([*rows, *more], "Billing")
     assert (found.lost, found.duplicated, found.found) == ((), (), ROWS + 50)
+
+
+@pytest.mark.slow
+def test_what_was_lost_is_settled_under_the_rights_that_are_printed(
+    pair: Pair, failing: Rig, vhost: Vhost
+) -> None:
+    """The daemon notices the failover and refuses to go on, and adopting is denied nothing."""
+    failing.prepare()
+    failing.insert([row() for _ in range(ROWS)])
+    with limited(failing, vhost, Purpose.HAND_OVER, Purpose.ADOPT) as us:
+        pair.standby.fall_behind()
+        as_daemon = us.environment(Purpose.HAND_OVER)
+        daemon = failing.start("run", "--endpoint", "Sales", **as_daemon)
+        wait_until(lambda: failing.batch_states()["handed_over"] == 3, what="three batches")
+        pair.fail_over()
+        done = failing.finish(daemon)
+        assert done.returncode == ExitCode.DOUBTFUL, done.stderr[-4000:]
+        us.run(Purpose.HAND_OVER, "run", "--endpoint", "Sales", "--once", codes=(3,))
+        us.run(Purpose.ADOPT, *SETTLE, "--yes")
+        assert (failing.batch_states(), failing.stored_ids()) == ({"handed_over": 3}, set())
+        us.run(Purpose.HAND_OVER, "run", "--endpoint", "Sales", "--once")
 
 
 @pytest.mark.slow

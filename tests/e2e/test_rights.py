@@ -18,6 +18,7 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from dev.processes import wait_until
+from migrator.delays.routing import DelaysVersion
 from migrator.ledger.rights import Purpose
 from tests.conftest import Vhost
 from tests.e2e.arrivals import Receiver
@@ -26,6 +27,7 @@ from tests.e2e.mariadb_rig import MariadbRig
 from tests.e2e.old_endpoint import OldEndpoint
 from tests.e2e.rig import Rig
 from tests.e2e.rows import nameless, row
+from tests.e2e.test_delays_transfer import HONEST, Sent, publish
 
 PASSWORD: Final = "pw"
 DENIED: Final = re.compile(r"permission denied|command denied|lacks [A-Z]+ on")
@@ -93,9 +95,26 @@ def printed(rig: Rig, user: str, purpose: Purpose) -> list[str]:
     return str(json.loads(asked)["sql"]).splitlines()
 
 
+SENDING: Final = {"MIGRATOR_HANDOVER__NEAR_DUE": "dispatch"}
+
+
+def permit(rig: Rig, vhost: Vhost, user: str, *asked: str, **settings: str) -> None:
+    """Give *user* the permissions that `db grants --broker` prints, and no others."""
+    version = ("--rabbitmq", vhost.node.version)
+    text = rig.must("db", "grants", "--broker", *version, *NAMED, *asked, "--json", **settings)
+    found = json.loads(text)
+    rights = {key: found[key] for key in ("configure", "write", "read")}
+    vhost.node.set_permissions(vhost.name, user, **rights)
+
+
 @contextmanager
-def limited(rig: Rig, vhost: Vhost, *purposes: Purpose) -> Iterator[Limited]:
-    """Yield users who have what is printed for *purposes*, and nothing else."""
+def limited(
+    rig: Rig, vhost: Vhost, *purposes: Purpose, asked: Sequence[str] = ()
+) -> Iterator[Limited]:
+    """Yield users who have what is printed for *purposes*, and nothing else.
+
+    What is printed for the broker is what is *asked*, besides what a daemon needs.
+    """
     tail = secrets.token_hex(4)
     users = {each: f"{each}-{tail}" for each in purposes}
     is_mariadb = isinstance(rig, MariadbRig)
@@ -107,10 +126,7 @@ def limited(rig: Rig, vhost: Vhost, *purposes: Purpose) -> Iterator[Limited]:
         for each, user in users.items():
             made.append(f"{quote}{user}{quote}")
             execute(rig, f"CREATE USER {made[-1]}", *printed(rig, user, each))
-        text = rig.must("db", "grants", "--broker", "--rabbitmq", node.version, *NAMED, "--json")
-        asked = json.loads(text)
-        rights = {key: asked[key] for key in ("configure", "write", "read")}
-        node.set_permissions(vhost.name, tail, **rights)
+        permit(rig, vhost, tail, *asked)
         yield Limited(rig=rig, vhost=vhost, users=users, broker_user=tail)
     finally:
         rig.close()
@@ -174,6 +190,9 @@ def test_every_verb_that_moves_or_looks(either_rig: Rig, vhost: Vhost, tmp_path:
         us.run(Purpose.HAND_OVER, *ONCE, codes=(5,))
         rig.insert([row() for _ in range(30)])
         us.run(Purpose.HAND_OVER, *ONCE, "--mode", "direct", codes=(5,))
+        permit(rig, vhost, us.broker_user, **SENDING)
+        rig.insert([row(timedelta(seconds=20)) for _ in range(3)])
+        us.run(Purpose.HAND_OVER, *ONCE, codes=(5,), **SENDING)
         for args in by_hand(rig):
             us.run(Purpose.OPERATE, *args)
         rig.insert([row() for _ in range(30)])
@@ -243,3 +262,80 @@ def test_a_dispatcher(either_rig: Rig, vhost: Vhost, tmp_path: Path, mode: str) 
         )
         assert is_denied_only(rig.stop(process), ["run"])
         assert mode == "forward" or rig.query("SELECT count(*) FROM migrator.batch") == [(1,)]
+
+
+def until_told(vhost: Vhost) -> None:
+    """Wait until the management API has counts of all queues, which come late."""
+
+    def are_told() -> bool:
+        found = vhost.node.api("GET", f"queues/{vhost.name}")
+        return all("effective_policy_definition" in each for each in found)
+
+    wait_until(are_told, what="counts of all queues")
+
+
+@pytest.mark.slow
+def test_a_decommission(either_rig: Rig, vhost: Vhost) -> None:
+    """It deletes queues and exchanges of the timeout manager, and what a daemon declared."""
+    rig = either_rig
+    rig.prepare("Billing")
+    rig.insert([row()])
+    rig.migrate()
+    satellites = ("Sales.Timeouts", "Sales.TimeoutsDispatcher")
+    rig.create_receivers("Sales", *satellites)
+    asked = ("--for", "decommission", *SALES)
+    with limited(rig, vhost, Purpose.OPERATE, asked=asked) as us:
+        until_told(vhost)
+        verb = ("decommission", *SALES, "--wait", "0s", "--give-up-recall", "--yes", "--json")
+        done = json.loads(us.run(Purpose.OPERATE, *verb))
+        assert done["done"]
+        assert {*satellites} < {each["name"] for each in done["delete"]}
+
+
+@pytest.mark.slow
+def test_the_delays_from_their_creation_to_their_end(vhost: Vhost) -> None:
+    """Created, moved into the other generation and to another broker, and deleted."""
+    node, user = vhost.node, f"delays-{secrets.token_hex(4)}"
+    there = Vhost(f"{vhost.name}-there", node)
+    node.create_vhost(there.name)
+    node.add_user(user, PASSWORD)
+    here, target = (
+        node.amqp_url(each.name, user=user, password=PASSWORD) for each in (vhost, there)
+    )
+    rig = Rig(database_url="", broker_url=here, management_url=node.management_url)
+    by_guest = Rig(database_url="", broker_url=vhost.amqp_url)
+
+    def do(verb: str, *options: str) -> dict[str, Any]:
+        told = rig.run("delays", verb, *options, "--json")
+        assert told.returncode == 0, told.stderr[-3000:]
+        found: dict[str, Any] = json.loads(told.stdout)
+        return found
+
+    try:
+        permit(rig, there, user, "--create-delays")
+        rig.broker_url = target
+        do("create")
+        permit(rig, there, user)
+        rig.broker_url = here
+        for version in DelaysVersion:
+            permit(rig, vhost, user, "--create-delays", "--delays", version)
+            do("create", "--delays", version)
+        for each in (vhost, there):
+            Rig(database_url="", broker_url=each.amqp_url).create_receivers("Billing", "Sales")
+        sent = [Sent(HONEST, name) for name in ("Billing", "Sales")]
+        publish(by_guest, DelaysVersion.V1, sent)
+        permit(rig, vhost, user, "--for", "delays-migrate")
+        assert do("migrate", "--yes")["moved"] == len(sent)
+        permit(rig, vhost, user, "--for", "delays-transfer")
+        assert do("transfer", "--to-url", target, "--yes")["moved"] == len(sent)
+        for version in DelaysVersion:
+            permit(rig, vhost, user, "--for", "delays-delete", "--delays", version)
+            delete = ("delete", "--delays", version, "--even-if-bound")
+            wait_until(  # the counts come late
+                lambda: not rig.run("delays", *delete, "--dry-run").returncode,  # noqa: B023
+                what="empty levels",
+            )
+            assert do(*delete, "--yes", "--settle", "1s")["deleted"]
+    finally:
+        node.delete_user(user)
+        node.delete_vhost(there.name)

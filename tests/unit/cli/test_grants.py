@@ -39,7 +39,7 @@ def test_permissions_follow_the_version_of_the_broker(program: Program) -> None:
     assert not re.match(old, "TimeoutMigrationTool_Staging")
     assert "4.3.0: whether" in program(*asked, "--rabbitmq", "4.3.0").out
     assert "such as 3.10" in program(*asked, "--rabbitmq", "new", codes=[2]).err
-    assert "omit it" in program(*asked, "--for", "read", codes=[2]).err
+    assert "there are decommission" in program(*asked, "--for", "read", codes=[2]).err
 
 
 def test_permissions_follow_the_modes_of_endpoints(program: Program) -> None:
@@ -56,3 +56,25 @@ def test_permissions_follow_the_modes_of_endpoints(program: Program) -> None:
     (program.folder / "migrator.toml").write_text('[handover]\nnear_due = "dispatch"\n')
     document = program("db", "grants", "--broker", "--destination", "Stock", "--json").document
     assert re.match(document["write"], "amq.default")
+
+
+def test_permissions_of_a_verb_come_beside_those_of_run(program: Program) -> None:
+    """Decommission those that are named, or all in the settings; moving reads both generations."""
+    asked = ("db", "grants", "--broker", "--destination", "Stock", "--rabbitmq", "3.10")
+    for_it = (*asked, "--for", "decommission")
+    assert "no endpoint given" in program(*for_it, codes=[2]).err
+    (program.folder / "migrator.toml").write_text(
+        '[[endpoints]]\nname = "Sales"\n[[endpoints]]\nname = "Billing"\n'
+    )
+    for more, of_billing in (((), True), (("--endpoint", "Sales"), False)):
+        found = program(*for_it, *more, "--json").document
+        for right in ("configure", "write", "read"):
+            assert re.match(found[right], "Sales.TimeoutsDispatcher")
+            assert bool(re.match(found[right], "Billing.Timeouts")) == of_billing
+    levels = ("nsb.delay-level-03", "nsb.v2.delay-level-03")
+    for verb in ("delays-migrate", "delays-transfer", "delays-delete"):
+        found = program(*asked, "--for", verb, "--json").document
+        moves = verb != "delays-delete"
+        assert [bool(re.match(found["read"], each)) for each in levels] == [moves, True]
+        assert bool(re.match(found["write"], "amq.default")) == moves
+        assert bool(re.match(found["configure"], levels[1])) != moves
