@@ -199,14 +199,18 @@ def is_our_clock(settings: ConnectionSettings, now: Callable[[], datetime]) -> b
 
 def _death(channel: Any) -> datetime | None:
     """Return the time that the broker writes for a message that expires now."""
-    caught = channel.queue_declare("", exclusive=True).method.queue
+    name = f"{PREFIX}clock.{secrets.token_hex(6)}"
+    caught, expiring = f"{name}.caught", f"{name}.expiring"
+    channel.exchange_declare(name, "direct", auto_delete=True)
     arguments = {
         "x-message-ttl": 0,
-        "x-dead-letter-exchange": "",
+        "x-dead-letter-exchange": name,
         "x-dead-letter-routing-key": caught,
     }
-    expiring = channel.queue_declare("", exclusive=True, arguments=arguments).method.queue
-    channel.basic_publish("", expiring, b"")
+    for queue, more in ((caught, {}), (expiring, arguments)):
+        channel.queue_declare(queue, exclusive=True, arguments=more)
+        channel.queue_bind(queue, name, queue)  # its removal removes the exchange
+    channel.basic_publish(name, expiring, b"")
     deadline_s = time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline_s:
         method, properties, _ = channel.basic_get(caught, auto_ack=True)

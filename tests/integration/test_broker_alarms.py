@@ -20,7 +20,7 @@ from migrator.errors import TargetUnavailable
 from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.addresses import parse_addresses
 from migrator.rabbitmq.connection import ConnectionSettings
-from migrator.rabbitmq.names import least_grants
+from migrator.rabbitmq.names import least_grants, looking
 from migrator.rabbitmq.server import AlarmWatch, is_our_clock
 from migrator.throttle.signals import DestinationBacklog, LevelBacklog, Limits
 from tests.conftest import Vhost
@@ -157,11 +157,18 @@ def test_what_waits_for_destinations_and_in_levels_is_counted(
     assert destinations.measure()[None].value == 0
 
 
-def test_a_clock_that_differs_is_noticed(settings: ConnectionSettings) -> None:
-    """Ten seconds to either side; ours is that of the broker on the same machine."""
+def test_a_clock_that_differs_is_noticed(vhost: Vhost) -> None:
+    """Ten seconds to either side; ours is that of the broker, and no right is wanted for it."""
+    node, user = vhost.node, f"{vhost.name}-clock"
+    node.add_user(user, "pw")
+    rights = least_grants("nsb.v2.", destinations=["Billing"], looks=looking(node.release))
+    node.set_permissions(vhost.name, user, **asdict(rights))
+    url = node.amqp_url(vhost.name, user=user, password="pw")
+    settings = ConnectionSettings(nodes=parse_addresses(url))
     for seconds, is_same in ((0, True), (-10, False), (10, False)):
         shift = timedelta(seconds=seconds)
         assert is_our_clock(settings, partial(_shifted, shift)) is is_same
+    node.delete_user(user)
 
 
 def _shifted(shift: timedelta) -> datetime:
