@@ -19,10 +19,12 @@ from typing import Any
 
 import pytest
 
+from migrator.ledger.rights import Purpose
 from tests.conftest import Vhost
 from tests.e2e.rig import Rig
 from tests.e2e.rows import Row, row
 from tests.e2e.test_crashes import kill_at_random_moments
+from tests.e2e.test_rights import SALES, limited
 from tests.support.azure import LegacyAccount, Stored
 from tests.support.raven_boundary import Boundary
 from tests.support.ravendb import StrictRaven
@@ -287,6 +289,30 @@ def test_a_rollback_that_is_killed_is_finished_by_the_next(rig: DocumentRig, ste
     assert len(sent) == (0 if step == "release.recorded" else 3)
     rig.must("rollback", "--endpoint", "Sales", "--yes")
     assert rig.contents() == {key: found for key, found in before.items() if key not in sent}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rig", ["azure", "ravendb", "ravendb-3.5"], indirect=True)
+def test_the_ledger_wants_no_more_rights_than_are_printed(rig: DocumentRig, vhost: Vhost) -> None:
+    """Each verb as a user of its purpose; a claim that was interrupted is taken up, too."""
+    once = ("run", *SALES, "--once")
+    rig.prepare()
+    too_long = {"NServiceBus.MessageId": "m" * 256}
+    rows = [rig.new_row() for _ in range(3 * BATCH)] + [rig.new_row(headers=too_long)]
+    rig.insert(rows)
+    before = rig.contents()
+    moving = [each for each in Purpose if each is not Purpose.DISPATCH]
+    with limited(rig, vhost, *moving) as us:
+        us.run(Purpose.READ, "preview", *SALES, codes=(0, 3))
+        for step in ("claim.recorded", "claim.taken:2"):
+            us.run(Purpose.HAND_OVER, *once, codes=(KILLED,), fault=step)
+        us.run(Purpose.HAND_OVER, *once, codes=(5,))
+        us.run(Purpose.READ, "status")
+        us.run(Purpose.VERIFY, "verify", "--deep", codes=(0, 5))
+        us.run(Purpose.OPERATE, "quarantine", "retry")
+        us.run(Purpose.HAND_OVER, *once, codes=(5,))
+        us.run(Purpose.ROLLBACK, "rollback", "--yes")
+        assert rig.contents() == before
 
 
 @pytest.mark.slow
