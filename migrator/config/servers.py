@@ -248,5 +248,5 @@ class Broker(Section):
     max_message_bytes: Annotated[Size, Field(ge=1, le=2**31 - 1)] = 134_217_728
     """the broker's limit for a message body"""
     prefetch_bytes: Annotated[Size, Field(ge=1)] = 64 * 2**20
-    """bytes of received messages in memory at a time, for each connection; the last may exceed
-    it"""
+    """bytes of received messages, properties included, in memory at a time, for each connection;
+    the last may exceed it"""

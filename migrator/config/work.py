@@ -137,7 +137,8 @@ class HandOver(Section):
     batch_size: int = Field(default=1000, ge=1, le=MAX_BATCH_ROWS)
     """rows in a batch"""
     batch_bytes: Annotated[Size, Field(ge=1)] = 8 * 2**20
-    """bodies and headers in a batch"""
+    """bodies and headers in a batch; a larger row is alone in its batch, and up to six times in
+    memory"""
     lanes: int = Field(default=1, ge=1, le=64)
     """batches handed over in parallel"""
     cutoff: Duration = timedelta(minutes=1)

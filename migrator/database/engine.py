@@ -40,6 +40,8 @@ MariaDB and MySQL lock gaps between rows, and claims would wait for each other.
 """
 CONTENT_HASH: Final = "migrator_content_hash"
 BODY_HASH: Final = "migrator_body_hash"
+RETURNS_BODIES: Final = {"migrator_returns_bodies": True}
+"""Options of a statement that returns bodies: PostgreSQL sends them in binary, not as text."""
 _WRITES: Final = "migrator_writes"
 _RETURNED_S: Final = "migrator_returned_s"
 _FRESH_S: Final = 1.0
@@ -192,6 +194,13 @@ def _prepare_postgresql(engine: sa.Engine) -> None:
         "SELECT set_config('synchronous_commit', 'on', false) "
         "WHERE current_setting('synchronous_commit') = 'off'"
     )
+
+    @sa.event.listens_for(engine, "before_cursor_execute")
+    def _choose_format(
+        _connection: object, cursor: Any, _text: str, _values: object, context: Any, _many: bool
+    ) -> None:
+        if context.execution_options.keys() >= RETURNS_BODIES.keys():
+            cursor.format = 1  # binary
 
     @sa.event.listens_for(engine, "connect")
     def _prepare(connection: Any, _record: object) -> None:

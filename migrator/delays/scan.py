@@ -274,7 +274,11 @@ class LevelScan:
             TargetUnavailable: The connection went away; all that is held goes back.
         """
         self._connection.loop.check()
-        self._kept_bytes = sum(len(each.kept_body or b"") for each in self._arrived)
+        self._kept_bytes = sum(
+            len(each.raw_properties) + each.body_bytes
+            for each in self._arrived
+            if each.kept_body is not None
+        )
         self._connection.loop.step(0)  # heartbeats are served even if much has arrived already
         if self._unsettled == len(self._arrived):
             self._until_s = time.monotonic() + self._limits.hold_s  # nothing is held
@@ -370,7 +374,7 @@ class LevelScan:
 
     @property
     def _fitting(self) -> int:
-        """How many of the largest body fit the memory."""
+        """How many of the largest message fit the memory."""
         return max(1, self._connection.prefetch_bytes // max(self._largest_bytes, 1))
 
     @property
@@ -389,7 +393,7 @@ class LevelScan:
     # ── what the connection calls ───────────────────────────────────────────────────────────
 
     def _chosen(self, properties: bytes, body_bytes: int) -> Keep:
-        """Choose what is kept of a message; count its body, and how often it came back."""
+        """Choose what is kept of a message; count its bytes, and how often it came back."""
         if self._is_closed or self._is_full:
             return Keep.NOTHING
         if self._limit is not None and _DELIVERY_COUNT in properties:
@@ -398,11 +402,12 @@ class LevelScan:
                 self._tired = count
         chosen = self._choose(properties, body_bytes)
         if chosen is Keep.ALL:
-            self._largest_bytes = max(self._largest_bytes, body_bytes)
+            size = len(properties) + body_bytes
+            self._largest_bytes = max(self._largest_bytes, size)
             if self._kept_bytes >= self._connection.prefetch_bytes:
                 self._is_full = True
                 return Keep.NOTHING
-            self._kept_bytes += body_bytes
+            self._kept_bytes += size
         return chosen
 
     def _on_message(self, found: Delivered) -> None:

@@ -297,6 +297,7 @@ class Receiver:
             return False
         self._backoff.succeeded()
         self.error = None
+        self._in_work = ()
         self.ack(handled.to_ack)
         if handled.to_ack:
             self.context.fault("intake.acked")
@@ -325,5 +326,6 @@ def next_chunk(deliveries: deque[Delivery]) -> Sequence[Delivery]:
     size = 0
     while deliveries and len(chunk) < _MOST_DELIVERIES and size < _MOST_BYTES:
         chunk.append(deliveries.popleft())
-        size += len(chunk[-1].message.body)
+        message = chunk[-1].message
+        size += len(message.raw_properties or b"") + len(message.body)
     return chunk

@@ -55,6 +55,11 @@ class Stray:
     body: bytes
 
     @property
+    def size(self) -> int:
+        """How many bytes of it are kept."""
+        return len(self.properties) + len(self.body)
+
+    @property
     def app_id(self) -> str | None:
         """What it says of its sender."""
         return read_app_id(self.properties, 0, len(self.properties))
@@ -72,7 +77,7 @@ class StraysOfQueue:
         self._seen: list[tuple[int, str | None]] = []
         self._whole: list[Stray] = []
         self._whole_bytes = 0
-        """Bodies of those, and of the one that is being read."""
+        """Of those, and of the one that is being read."""
         self._at_a_time = _WHOLE_AT_A_TIME
 
     def __bool__(self) -> bool:
@@ -81,12 +86,12 @@ class StraysOfQueue:
     def note(self, tag: int, app_id: str | None) -> None:
         self._seen.append((tag, app_id))
 
-    def choose(self, _properties: bytes, body_bytes: int) -> Keep:
+    def choose(self, properties: bytes, body_bytes: int) -> Keep:
         """Keep a stray whole if there is room; else it counts as delivered for the first time."""
         if self._whole_bytes >= self._connection.prefetch_bytes:
             self._at_a_time = 1  # the others may be as large
             return Keep.COUNT
-        self._whole_bytes += body_bytes
+        self._whole_bytes += len(properties) + body_bytes
         return Keep.ALL
 
     def note_whole(self, found: Delivered) -> None:
@@ -130,9 +135,9 @@ class StraysOfQueue:
             self._at_a_time = _WHOLE_AT_A_TIME
 
     def _keep(self, strays: list[Stray]) -> None:
-        kept_bytes = sum(len(each.body) for each in self._whole)
+        kept_bytes = sum(each.size for each in self._whole)
         self._whole = strays
-        self._whole_bytes += sum(len(each.body) for each in strays) - kept_bytes
+        self._whole_bytes += sum(each.size for each in strays) - kept_bytes
 
     def _give_back(self, tag: int, app_id: str | None) -> None:
         self.wanted.add(app_id)

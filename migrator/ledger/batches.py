@@ -24,7 +24,7 @@ from sqlalchemy import (
     update,
 )
 
-from migrator.database.engine import writing_once
+from migrator.database.engine import RETURNS_BODIES, writing_once
 from migrator.database.failures import in_halves, is_of_row, translating
 from migrator.database.portable import among, for_update, row_by_row
 from migrator.database.types import database_now
@@ -111,8 +111,12 @@ class SqlBatches(LedgerPart):
         return next(map(batch_of, self._read(query, doing=f"reading batch {batch}")), None)
 
     def rows(self, batch: Batch) -> Sequence[StoredTimeout]:
-        query = self._of(batch, *content_of(self._tables.timeout))
+        query = self._content_of(batch)
         return timeouts_of(self._read(query, doing=f"reading the rows of batch {batch.id}"))
+
+    def _content_of(self, batch: Batch) -> Select[Any]:
+        query = self._of(batch, *content_of(self._tables.timeout))
+        return query.execution_options(**RETURNS_BODIES)
 
     def readable(self, batch: Batch) -> tuple[Sequence[StoredTimeout], Sequence[Quarantine]]:
         if batch.fresh is not None:
@@ -128,7 +132,7 @@ class SqlBatches(LedgerPart):
         row, doing = self._tables.timeout.c, f"reading a row of batch {batch.id}"
         found = self._read(self._of(batch, row.row_index, row.store_id), doing=doing)
         ids = {each.row_index: TimeoutId(each.store_id) for each in found}
-        content = self._of(batch, *content_of(self._tables.timeout))
+        content = self._content_of(batch)
 
         def read(indexes: Sequence[int]) -> Sequence[StoredTimeout]:
             query = content.where(among(row.row_index, indexes))

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import sqlalchemy as sa
+from sqlalchemy.sql.elements import NamedColumn
 
+from migrator.database.engine import RETURNS_BODIES
 from migrator.database.portable import first_for_update, prefer_indexes
 from migrator.database.types import byte_length, database_now
 from migrator.ledger.claims import in_quarantine, inserted_id, latest_run
@@ -25,8 +27,8 @@ _DOING: Final = "reading the quarantine"
 PAGE_ROWS: Final = 200
 RETRY_ROWS: Final = 1000
 """Rows of a batch made by ``retry``."""
-RETRY_BYTES: Final = 8 * 1024 * 1024
-"""Bodies and headers of such a batch."""
+CONTENT_BYTES: Final = 8 * 1024 * 1024
+"""Bodies and headers of such a batch, and of what is read at a time."""
 _TEXTS: Final = ("destination", "headers", "persistence_version")
 """Columns with text as endpoints wrote it, which need be none."""
 
@@ -45,7 +47,20 @@ class SqlQuarantine(LedgerPart):
     def full(
         self, which: QuarantineFilter, *, after: int = 0, limit: int = PAGE_ROWS
     ) -> Sequence[QuarantinedTimeout]:
-        """Return rows with everything the store had; for showing one and for export."""
+        """Return rows with everything the store had; for showing one and for export.
+
+        As many as fit ``CONTENT_BYTES`` together, one at least.
+        """
+        row = self._tables.timeout.c
+        sizes = [row.id, byte_length(row.headers).label("headers_bytes")]
+        total, count = 0, 0
+        for each in self._found(sizes, which, after, limit):
+            total += each.body_bytes + each.headers_bytes
+            if count and total > CONTENT_BYTES:
+                break
+            count += 1
+        if not count:
+            return ()
         return [
             QuarantinedTimeout(
                 row=_listed(row),
@@ -55,16 +70,17 @@ class SqlQuarantine(LedgerPart):
                 persistence_version=row.persistence_version,
                 content_hash=row.content_hash,
             )
-            for row in self._found(list(self._tables.timeout.c), which, after, limit)
+            for row in self._found(list(self._tables.timeout.c), which, after, count)
         ]
 
     def _found(
-        self, columns: list[sa.Column[Any]], which: QuarantineFilter, after: int, limit: int
+        self, columns: Sequence[NamedColumn[Any]], which: QuarantineFilter, after: int, limit: int
     ) -> Sequence[sa.Row[Any]]:
         row = self._tables.timeout
         shown = (self._tables.shown(each.name) if each.name in _TEXTS else each for each in columns)
         query = sa.select(*shown, byte_length(row.c.body).label("body_bytes"))
         query = query.where(*self._is(which), row.c.id > after).order_by(row.c.id).limit(limit)
+        query = query.execution_options(**RETURNS_BODIES)
         with self._reading(_DOING) as connection:
             prefer_indexes(connection)
             return [*connection.execute(query)]
@@ -153,7 +169,7 @@ class SqlQuarantine(LedgerPart):
         size = 0
         for found in connection.execute(query):
             size += found.body_bytes + found.headers_bytes
-            if chosen and size > RETRY_BYTES:
+            if chosen and size > CONTENT_BYTES:
                 break
             chosen.append(found)
         return chosen

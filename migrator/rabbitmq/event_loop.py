@@ -106,7 +106,7 @@ class PikaConnection(SelectConnection):  # type: ignore[misc]  # pika ships no t
             self._process_frame(frame)
         self._missing_bytes = 0
 
-    def send_frames(self, frames: Sequence[bytes]) -> None:
+    def send_frames(self, frames: Sequence[bytes | memoryview]) -> None:
         """Append frames that are already in wire format to the output."""
         self._output_marshaled_frames(frames)
 
@@ -425,7 +425,7 @@ class Connection:
             self.loop.fail(closing_error(exc, self._address))
             self.loop.check()
 
-    def send_frames(self, frames: Sequence[bytes]) -> None:
+    def send_frames(self, frames: Sequence[bytes | memoryview]) -> None:
         """Append ready-made frames to the output.
 
         Raises:

@@ -183,7 +183,7 @@ def encode_publish(
     body: bytes,
     *,
     frame_max_bytes: int,
-) -> list[bytes]:
+) -> list[bytes | memoryview]:
     """Return a mandatory ``basic.publish`` as pieces that may be joined.
 
     Raises:
@@ -194,7 +194,7 @@ def encode_publish(
     largest = frame_max_bytes - FRAME_OVERHEAD_BYTES if frame_max_bytes else len(body) or 1
     if frame_max_bytes and header_size > largest:
         raise ValueError(f"properties of {header_size} bytes do not fit a frame of {largest}")
-    pieces = [
+    pieces: list[bytes | memoryview] = [
         _FRAME.pack(_METHOD_FRAME, channel, len(method)),
         method,
         _END + _FRAME.pack(_HEADER_FRAME, channel, header_size),
@@ -203,7 +203,7 @@ def encode_publish(
         _END,
     ]
     for start in range(0, len(body), largest):
-        part = body if len(body) <= largest else body[start : start + largest]
+        part = body if len(body) <= largest else memoryview(body)[start : start + largest]
         pieces += (_FRAME.pack(_BODY_FRAME, channel, len(part)), part, _END)
     return pieces
 

@@ -84,7 +84,7 @@ class _Target:
 
 
 _Sent = tuple[_Target, int, int, Hashable, float]
-"""Row index, bytes of the body, what it is known by when it is returned, and when it was sent."""
+"""Row index, its bytes, what it is known by when it is returned, and when it was sent."""
 
 
 @dataclass(slots=True, eq=False)
@@ -201,7 +201,7 @@ class Publisher:
         )
 
     def _send(self, target: _Target, chunk: Sequence[EncodedMessage]) -> None:
-        pieces: list[bytes] = []
+        pieces: list[bytes | memoryview] = []
         outgoing, frame_max_bytes = self._current, self._frame_max_bytes
         channel, now_s = outgoing.channel.channel_number, time.monotonic()
         for message in chunk:
@@ -218,15 +218,15 @@ class Publisher:
         self._bytes_out += sum(map(len, frames))
         for message in chunk:
             outgoing.sent_tag += 1
-            body_bytes = len(message.body)
+            size = encoded_bytes(message)
             outgoing.waiting[outgoing.sent_tag] = (
                 target,
                 message.row_index,
-                body_bytes,
+                size,
                 message.identity,
                 now_s,
             )
-            outgoing.waiting_bytes += body_bytes
+            outgoing.waiting_bytes += size
         self._progress_s = now_s
         target.unanswered += len(chunk)
         if target.result.refused:
@@ -411,12 +411,12 @@ def encoded_bytes(message: EncodedMessage) -> int:
     return len(message.properties) + len(message.body)
 
 
-def _joined(pieces: list[bytes]) -> list[bytes]:
+def _joined(pieces: list[bytes | memoryview]) -> list[bytes | memoryview]:
     """Join pieces, so that one call of the system sends many; not to copy large bodies."""
     if sum(map(len, pieces)) < 2 * _CHUNK_BYTES:
         return [b"".join(pieces)]
-    joined: list[bytes] = []
-    small: list[bytes] = []
+    joined: list[bytes | memoryview] = []
+    small: list[bytes | memoryview] = []
     for piece in pieces:
         if len(piece) < _CHUNK_BYTES // 2:
             small.append(piece)

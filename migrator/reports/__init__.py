@@ -9,14 +9,17 @@ those of one that is in a public document are public, too.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from migrator.text import is_visible
 
 Document = dict[str, object]
+_UNUSUAL: Final = re.compile(r"[^\n -~]")
+"""A character by character copy of a body of 128 MiB would take gigabytes."""
 
 
 def json_bytes(name: str, document: Mapping[str, object]) -> bytes:
@@ -32,9 +35,11 @@ def json_text(document: Mapping[str, object], *, indent: int | None = None) -> s
     text = json.dumps(document, indent=indent, ensure_ascii=False, default=plain)
     if text.isascii() and "\x7f" not in text:
         return text
-    return "".join(
-        each if each == "\n" or is_visible(each) else json.dumps(each)[1:-1] for each in text
-    )
+    return _UNUSUAL.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[0] if is_visible(found[0]) else json.dumps(found[0])[1:-1]
 
 
 def plain(value: object) -> object:

@@ -194,8 +194,8 @@ def test_every_verb_that_moves_or_looks(either_rig: Rig, vhost: Vhost, tmp_path:
         rig.insert([row() for _ in range(30)])
         us.run(Purpose.HAND_OVER, *ONCE, "--mode", "direct", codes=(5,))
         permit(rig, vhost, us.broker_user, **SENDING)
-        rig.insert([row(timedelta(seconds=20)) for _ in range(3)])
-        us.run(Purpose.HAND_OVER, *ONCE, codes=(5,), **SENDING)
+        rig.insert([row(timedelta(seconds=2)) for _ in range(3)])
+        us.run(Purpose.HAND_OVER, *ONCE[:-1], "1m", codes=(5,), **SENDING)
         for args in by_hand(rig):
             us.run(Purpose.OPERATE, *args)
         rig.insert([row() for _ in range(30)])

@@ -21,6 +21,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeEngine
 
+from migrator.database.engine import RETURNS_BODIES
 from migrator.database.portable import prefer_indexes
 from migrator.database.sessions import milliseconds
 from migrator.database.types import GuidBytes, UtcDateTime
@@ -178,7 +179,8 @@ class PostgresqlDialect(Dialect):
             else (row.row_index, row.store_id, unread, row.due, row.body, unread)
         )
         both = meant.outerjoin(inserted, sa.true())
-        return sa.select(meant.c.rows, *content).select_from(both)
+        moving = sa.select(meant.c.rows, *content).select_from(both)
+        return moving.execution_options(**RETURNS_BODIES)
 
     def check_deferred(self, connection: sa.Connection) -> None:
         connection.execute(sa.text("SET CONSTRAINTS ALL IMMEDIATE"))
