@@ -129,8 +129,8 @@ LOG_ACTIONS: Final[Mapping[str, str]] = {
     "message_retried": "a message failed; it comes back from a retry queue after a while",
     "messages_taken_in": "messages of a .Timeouts queue were stored, forwarded or cleared (debug)",
     "notify_failed": "the service manager could not be notified; work continues",
-    "pace_full": "hand-over is not limited to the release rate of the delay levels; timeouts may be "
-    "late",
+    "pace_full": "hand-over is not limited to the release rate of the delay levels; timeouts may "
+    "be late",
     "paced": "hand-over waits for the delay levels: how long batches waited since the last line",
     "pause_kept": "an endpoint was paused before this start and still is; who, why and since when",
     "preflight_finding": "a check found something to know, or could not check",
