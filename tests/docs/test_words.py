@@ -27,7 +27,7 @@ QUOTED = {
 NOT_YET = frozenset(
     {
         *("app", "cli", "decommission", "delays", "ledger/failover.py", "ledger/report.py"),
-        *("handover", "nservicebus", "preview", "quarantine", "rabbitmq", "recall", "recovery"),
+        *("nservicebus", "preview", "quarantine", "rabbitmq", "recall", "recovery"),
         *("reports", "service", "status", "stores", "throttle", "transfer", "verify", "web"),
     }
 )
