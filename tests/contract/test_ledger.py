@@ -41,7 +41,7 @@ def test_who_was_paused_while_a_ledger_was_adopted_gets_no_lane(site: Site) -> N
     paused = site.leases
     assert paused.acquire(LANE, "paused", OVER) is not None
     site.adopt()
-    with pytest.raises(LedgerAdopted, match="start this process again"):
+    with pytest.raises(LedgerAdopted, match="then restart this process"):
         paused.acquire(LANE, "paused", LONG)
     assert site.leases.acquire(LANE, "new", LONG) is not None
     with pytest.raises(LedgerAdopted):  # a standby is told before it is needed
