@@ -22,13 +22,13 @@ from migrator.delays.routing import DelaysVersion, address, has_delay, parse_rou
 from migrator.delays.topology import FindBindings
 from migrator.errors import TargetError
 from migrator.nservicebus.headers import DELAY_IN_SECONDS, TIME_SENT
-from migrator.nservicebus.incoming import RawMessage
+from migrator.nservicebus.incoming import OutgoingMessage
 from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import BatchId, QueueName
 from migrator.nservicebus.wiretime import build_wire_time
 from migrator.rabbitmq.admin import admin_session
 from migrator.rabbitmq.connection import ConnectionSettings
-from migrator.rabbitmq.event_loop import Connection, EventLoop
+from migrator.rabbitmq.event_loop import Connection, open_link
 from migrator.rabbitmq.messages import EncodedMessage, PublishResult, encode_properties
 from migrator.rabbitmq.publisher import Publisher, WindowLimits, encoded_bytes, in_chunks
 from migrator.rabbitmq.server import server_facts
@@ -174,17 +174,8 @@ def measure_capacity(
     for _ in range(rounds):
         with admin_session(settings, purpose="measure capacity") as admin:
             queue = new_probe_queue(admin, version, find_bindings)
-        loop = EventLoop(guard)
-        try:
-            bursts = _send(
-                Connection(loop, settings, "migrator capacity"),
-                version,
-                queue,
-                messages=messages,
-                delays_s=delays_s,
-            )
-        finally:
-            loop.close()
+        with open_link(settings, publish="migrator capacity", guard=guard) as link:
+            bursts = _send(link.publishing, version, queue, messages=messages, delays_s=delays_s)
         with admin_session(settings, purpose="measure capacity") as admin:
             admin.delete_queue(queue, if_empty=False)
         found.append((fit_exchange_cost_s(bursts), bursts))
@@ -256,7 +247,7 @@ def _messages(
         DELAY_IN_SECONDS: delay_s,
     }
     properties = encode_properties(
-        RawMessage(message_id=queue, headers=headers, body=_BODY),
+        OutgoingMessage(message_id=queue, headers=headers, body=_BODY),
         app_id="migrator-probe",
     )
     for n in range(count):

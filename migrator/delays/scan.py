@@ -28,7 +28,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import Enum
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from migrator.delays.routing import DelaysVersion, level_name
@@ -36,8 +35,8 @@ from migrator.errors import DeliveryLimitNear, TargetError, TargetUnavailable
 from migrator.nservicebus.tags import TAG
 from migrator.nservicebus.timeouts import BITS
 from migrator.rabbitmq.entities import QueueFacts
-from migrator.rabbitmq.frames import ChooseKeep, Delivered, Keep, read_app_id
-from migrator.rabbitmq.properties import Properties, find_header, read_properties
+from migrator.rabbitmq.frames import ChooseKeep, Keep, RawMessage
+from migrator.rabbitmq.properties import Properties
 
 if TYPE_CHECKING:  # recall decides what is found, without a broker at hand
     from migrator.rabbitmq.event_loop import Connection
@@ -61,68 +60,12 @@ _BASIC, _BASIC_ACK, _FRAME_END = 60, 80, 0xCE
 Now = Callable[[], datetime]
 
 
-@dataclass(frozen=True, kw_only=True)
-class LevelMessage:
-    """One message as it was found in the queue of a level; nothing in it can be trusted.
+@dataclass(slots=True, eq=False)
+class LevelMessage(RawMessage):
+    """One message as it was found in the queue of a level; nothing in it can be trusted."""
 
-    Its properties are read when somebody asks for them.
-    """
-
-    tag: int
-    """Names it in its scan, and nowhere else."""
-    routing_key: str
-    seen_at: datetime
+    seen_at: datetime = field(kw_only=True)
     """Aware, UTC: when it came to us."""
-    raw_properties: bytes = field(repr=False)
-    """Flags and properties as they came, ``x-death`` included; empty: they were not kept."""
-    body_bytes: int
-    """The size of its body, whether that was kept or not."""
-    kept_body: bytes | None = field(default=None, repr=False)
-    """None: it was not kept."""
-    body_hash: str = ""
-    """SHA-256 of its body in hex digits, where that was asked for."""
-    key_problem: str | None = None
-    """Why the routing key could not be read."""
-
-    @property
-    def body(self) -> bytes:
-        """Its body.
-
-        Raises:
-            ValueError: It was not kept; nothing may take an empty one for it.
-        """
-        if self.kept_body is None:
-            raise ValueError(f"message {self.tag}: its body was not kept")
-        return self.kept_body
-
-    @cached_property
-    def properties(self) -> Properties:
-        """What can be read of its properties."""
-        return read_properties(self.raw_properties)
-
-    @property
-    def headers(self) -> Mapping[str, object]:
-        """As AMQP values: str, bytes, bool, int, float, Decimal, datetime, list, dict or None."""
-        return self.properties.headers
-
-    @property
-    def message_id(self) -> str | None:
-        """The property."""
-        return self.properties.message_id
-
-    @property
-    def app_id(self) -> str | None:
-        """The property; the others are not read for it."""
-        return read_app_id(self.raw_properties, 0, len(self.raw_properties))
-
-    def header(self, name: str) -> object:
-        """Return one of the headers, and None without it; the others are not read for it."""
-        return find_header(self.raw_properties, name)
-
-    @property
-    def problem(self) -> str | None:
-        """Why routing key or properties could not be read; None: both were."""
-        return self.key_problem or self.properties.problem
 
 
 class ScanEnd(Enum):
@@ -397,7 +340,7 @@ class LevelScan:
         if self._is_closed or self._is_full:
             return Keep.NOTHING
         if self._limit is not None and _DELIVERY_COUNT in properties:
-            count = find_header(properties, DELIVERY_COUNT)
+            count = Properties(properties).header(DELIVERY_COUNT)
             if isinstance(count, int) and count > self._limit - LIMIT_MARGIN:
                 self._tired = count
         chosen = self._choose(properties, body_bytes)
@@ -410,7 +353,7 @@ class LevelScan:
             self._kept_bytes += size
         return chosen
 
-    def _on_message(self, found: Delivered) -> None:
+    def _on_message(self, found: RawMessage) -> None:
         if self._is_closed:
             return
         self._unsettled += 1
@@ -418,16 +361,15 @@ class LevelScan:
         self._last_s = time.monotonic()
         if self._is_full:
             return
-        key, problem = _text(found.routing_key)
         message = LevelMessage(
-            tag=found.tag,
-            routing_key=key,
+            found.tag,
+            found.is_redelivered,
+            found.raw_key,
+            found.properties,
+            found.body_bytes,
+            found.kept_body,
+            found.body_hash,
             seen_at=self._now(),
-            raw_properties=found.properties,
-            body_bytes=found.body_bytes,
-            kept_body=found.body,
-            body_hash=found.body_hash,
-            key_problem=problem,
         )
         self._arrived.append(message)
 
@@ -439,11 +381,3 @@ class LevelScan:
 
 def _ack(channel: int, tag: int) -> bytes:
     return _ACK.pack(1, channel, _ACK_SIZE, _BASIC, _BASIC_ACK, tag, 0, _FRAME_END)
-
-
-def _text(routing_key: bytes) -> tuple[str, str | None]:
-    """Return a routing key as text, and why it is none."""
-    try:
-        return routing_key.decode(), None
-    except UnicodeDecodeError:
-        return routing_key.decode(errors="backslashreplace"), "the routing key is not UTF-8"

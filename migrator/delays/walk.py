@@ -36,7 +36,7 @@ from migrator.delays.topology import delivery_limit, held_levels, read_level_dep
 from migrator.errors import DeliveryLimitNear, PreflightRefused, TargetError
 from migrator.nservicebus.timeouts import BITS
 from migrator.rabbitmq.connection import ConnectionSettings
-from migrator.rabbitmq.event_loop import Connection, EventLoop
+from migrator.rabbitmq.event_loop import open_link
 from migrator.rabbitmq.frames import ChooseKeep
 from migrator.rabbitmq.server import find_queues
 from migrator.text import counted
@@ -215,12 +215,8 @@ class LevelAccess:
             TargetUnavailable, AccessRefused: As connections do.
         """
         limit = delivery_limit(self.connection, self.management, version)
-        loop = EventLoop()
-        try:
-            connection = Connection(loop, self.connection, self.purpose)
-            yield Levels(connection, version, limit=limit, now=self.now)
-        finally:
-            loop.close()
+        with open_link(self.connection, consume=self.purpose) as link:
+            yield Levels(link.consuming, version, limit=limit, now=self.now)
 
     def depths(self) -> Sequence[LevelDepths]:
         """Return what waits in each level of each generation, by the broker's counts."""

@@ -35,17 +35,17 @@ from migrator.delays.targets import find_target
 from migrator.delays.topology import FindBindings
 from migrator.errors import TargetUnavailable
 from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
-from migrator.nservicebus.incoming import IncomingMessage, RawMessage
+from migrator.nservicebus.incoming import IncomingMessage, OutgoingMessage
 from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import BatchId, NativeMessage, QueueName
 from migrator.rabbitmq.admin import AdminSession
 from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.rabbitmq.entities import Kind
-from migrator.rabbitmq.event_loop import Connection, EventLoop
-from migrator.rabbitmq.frames import Delivered, Keep
+from migrator.rabbitmq.event_loop import ConnectionPair, open_link
+from migrator.rabbitmq.frames import Keep, RawMessage
 from migrator.rabbitmq.messages import EncodedMessage, PublishResult, encode_properties, encode_raw
 from migrator.rabbitmq.names import retry_queue
-from migrator.rabbitmq.properties import Properties, read_properties
+from migrator.rabbitmq.properties import Properties
 from migrator.rabbitmq.publisher import Publisher, WindowLimits, encoded_bytes, in_chunks
 
 _MORE_AFTER_S: Final = 1.0
@@ -61,7 +61,7 @@ class Route:
     routing_key: str
 
 
-Routed = tuple[Route, NativeMessage | RawMessage]
+Routed = tuple[Route, NativeMessage | OutgoingMessage]
 """A message and where it is published."""
 
 
@@ -187,17 +187,15 @@ def open_satellite_link(
     endpoint: str,
     owner: str,
     limits: WindowLimits,
-    guard: Callable[[], None] = lambda: None,
+    guard: Callable[[], None] | None = None,
 ) -> RabbitSatelliteLink:
     """Connect the dispatcher of *endpoint*; *guard* raises to end waits and publishing."""
-    loop = EventLoop(guard)
     name = f"migrator {owner} dispatcher {endpoint}"
+    opened = open_link(settings, publish=f"{name} publish", consume=f"{name} consume", guard=guard)
     try:
-        publishing = Connection(loop, settings, f"{name} publish", reads_properties=True)
-        consuming = Connection(loop, settings, f"{name} consume")
-        return RabbitSatelliteLink(publishing, consuming, limits)
+        return RabbitSatelliteLink(opened, limits)
     except BaseException:
-        loop.close()
+        opened.close()
         raise
 
 
@@ -221,12 +219,13 @@ class _Intake:
 class RabbitSatelliteLink:
     """Implements ``SatelliteLink``; made by ``open_satellite_link``."""
 
-    def __init__(self, publishing: Connection, consuming: Connection, limits: WindowLimits) -> None:
-        self._loop = publishing.loop
-        self._publishing = publishing
-        self._consuming = consuming
+    def __init__(self, opened: ConnectionPair, limits: WindowLimits) -> None:
+        self._opened = opened
+        self._loop = opened.loop
+        self._publishing = opened.publishing
+        self._consuming = opened.consuming
         self._publisher = Publisher(
-            publishing, limits, identity_of_returned=_returned_identity, has_delay=has_delay
+            self._publishing, limits, identity_of_returned=_returned_identity, has_delay=has_delay
         )
         self._arrived: deque[Delivery] = deque()
         self._unsettled: dict[int, tuple[_Intake, int, int]] = {}
@@ -337,19 +336,19 @@ class RabbitSatelliteLink:
         self._bytes += size
         return Keep.ALL
 
-    def _on_message(self, intake: _Intake, found: Delivered) -> None:
-        if found.body is None:
+    def _on_message(self, intake: _Intake, found: RawMessage) -> None:
+        if found.kept_body is None:
             intake.unkept.append(found.tag)
             return
         self._last_tag += 1
         intake.in_hand += 1
-        size = len(found.properties) + found.body_bytes
+        size = len(found.properties.raw) + found.body_bytes
         self._unsettled[self._last_tag] = (intake, found.tag, size)
         self._arrived.append(
             Delivery(
                 queue=intake.queue,
                 tag=self._last_tag,
-                message=_incoming(read_properties(found.properties), found.body),
+                message=_incoming(found),
                 is_redelivered=found.is_redelivered,
             )
         )
@@ -381,8 +380,7 @@ class RabbitSatelliteLink:
 
     def close(self, *, at_once: bool = False) -> None:
         if at_once:
-            for connection in (self._publishing, self._consuming):
-                connection.abandon()
+            self._opened.abandon()
         self._loop.close()
         self._publisher.end_listening()
 
@@ -414,39 +412,41 @@ def _encoded(
         )
 
 
-def _properties(message: RawMessage | NativeMessage) -> bytes:
-    if isinstance(message, RawMessage):
+def _properties(message: OutgoingMessage | NativeMessage) -> bytes:
+    if isinstance(message, OutgoingMessage):
         return encode_raw(message)
     return encode_properties(message)
 
 
-def _identity(route: Route, message: RawMessage | NativeMessage) -> Hashable:
+def _identity(route: Route, message: OutgoingMessage | NativeMessage) -> Hashable:
     """Identify a message that the broker returns; messages that share it have the same route."""
     exchange, key = route.exchange, route.routing_key
-    if isinstance(message, RawMessage) and message.raw_properties is not None:
-        return _identity_of(exchange, key, read_properties(message.raw_properties))
+    if isinstance(message, OutgoingMessage) and message.raw_properties is not None:
+        return _identity_of(exchange, key, Properties(message.raw_properties))
     return exchange, key, message.message_id, message.headers.get(RELATED_TO_TIMEOUT_ID)
 
 
 def _identity_of(exchange: str, key: str, properties: Properties) -> Hashable:
     related = properties.headers.get(RELATED_TO_TIMEOUT_ID)
-    return exchange, key, properties.message_id, related if isinstance(related, str) else None
+    related_id = related if isinstance(related, str) else None
+    return exchange, key, properties.values.message_id, related_id
 
 
 def _returned_identity(method: Any, properties: Properties) -> Hashable:
     return _identity_of(method.exchange, method.routing_key, properties)
 
 
-def _incoming(properties: Properties, body: bytes) -> IncomingMessage:
+def _incoming(found: RawMessage) -> IncomingMessage:
+    values = found.properties.values
     return IncomingMessage(
-        message_id=properties.message_id,
-        correlation_id=properties.correlation_id,
-        type=properties.type,
-        reply_to=properties.reply_to,
-        content_type=properties.content_type,
-        delivery_mode=properties.delivery_mode,
-        raw_headers=properties.headers,
-        body=body,
-        raw_properties=properties.raw,
-        problem=properties.problem,
+        message_id=values.message_id,
+        correlation_id=values.correlation_id,
+        type=values.type,
+        reply_to=values.reply_to,
+        content_type=values.content_type,
+        delivery_mode=values.delivery_mode,
+        raw_headers=values.headers,
+        body=found.body,
+        raw_properties=found.properties.raw,
+        problem=values.problem,
     )

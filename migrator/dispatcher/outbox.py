@@ -11,7 +11,7 @@ from typing import Final
 from migrator.dispatcher.link import Delivery, Route
 from migrator.errors import ClockInDoubt
 from migrator.ledger.work import Clock
-from migrator.nservicebus.incoming import RawMessage
+from migrator.nservicebus.incoming import OutgoingMessage
 from migrator.nservicebus.timeouts import BatchId, NativeMessage, StoredTimeout
 
 MOST_AT_ONCE: Final = 500
@@ -46,7 +46,7 @@ class Copy:
     """A copy of a message: for a retry queue, the error queue, or the queue it came from."""
 
     delivery: Delivery
-    message: RawMessage
+    message: OutgoingMessage
     queue: str
     is_final: bool
 

@@ -30,7 +30,7 @@ from migrator.nservicebus.tags import Attempt, tag_of_rows
 from migrator.nservicebus.timeouts import Lane
 from migrator.rabbitmq.admin import admin_session
 from migrator.rabbitmq.connection import ConnectionSettings, EntityLocked
-from migrator.rabbitmq.event_loop import Connection, EventLoop
+from migrator.rabbitmq.event_loop import ConnectionPair, open_link
 from migrator.rabbitmq.messages import EncodedMessage, PublishResult, tagged_properties
 from migrator.rabbitmq.names import guard_queue
 from migrator.rabbitmq.publisher import Publisher, WindowLimits
@@ -48,13 +48,13 @@ class LinkSettings:
     """Publish by migrator's entry exchanges, if the broker user may declare and bind them."""
 
 
-def open_link(
+def open_lane(
     settings: LinkSettings,
     *,
     lane: Lane,
     owner: str,
     prefetch: int,
-    guard: Callable[[], None] = lambda: None,
+    guard: Callable[[], None] | None = None,
 ) -> RabbitLink:
     """Return a link for *lane*, ready to publish.
 
@@ -70,22 +70,25 @@ def open_link(
         LaneGuarded: Another connection still owns the guard queue.
     """
 
-    def opened(*, is_guarded: bool) -> RabbitLink:
-        loop = EventLoop(guard)
+    def connected(*, is_guarded: bool) -> RabbitLink:
+        name = f"migrator {owner} lane {lane}"
+        opened = open_link(
+            settings.connection, publish=f"{name} publish", consume=f"{name} consume", guard=guard
+        )
         try:
-            link = RabbitLink(settings, lane=lane, owner=owner, prefetch=prefetch, loop=loop)
+            link = RabbitLink(settings, opened, lane=lane, prefetch=prefetch)
             if is_guarded:
                 link.take_guard()
             link.enter()
         except BaseException:
-            loop.close()
+            opened.close()
             raise
         return link
 
     try:
-        return opened(is_guarded=True)
+        return connected(is_guarded=True)
     except AccessRefused as exc:
-        link = opened(is_guarded=False)
+        link = connected(is_guarded=False)
         _log.warning(
             "lane without guard on the broker: this user may not declare the guard queue",
             extra={"action": "lane_unguarded", "lane": lane, "detail": str(exc)},
@@ -110,30 +113,23 @@ class LaneLinks:
         return self._connections.setdefault(lane, connection.beginning_with(lane))
 
     def open(self, lease: Lease, guard: Callable[[], None]) -> RabbitLink:
-        """Return a link for the lane of *lease*; see ``open_link``, which says what it raises."""
+        """Return a link for the lane of *lease*; see ``open_lane``, which says what it raises."""
         lane, owner = lease.lane, lease.owner.split("/")[0]
         settings = replace(self._settings, connection=self.connection_of(lane))
-        return open_link(settings, lane=lane, owner=owner, prefetch=self._prefetch, guard=guard)
+        return open_lane(settings, lane=lane, owner=owner, prefetch=self._prefetch, guard=guard)
 
 
 class RabbitLink:
-    """Implements ``Link``; made by ``open_link``."""
+    """Implements ``Link``; made by ``open_lane``."""
 
     def __init__(
-        self,
-        settings: LinkSettings,
-        *,
-        lane: Lane,
-        owner: str,
-        prefetch: int,
-        loop: EventLoop,
+        self, settings: LinkSettings, opened: ConnectionPair, *, lane: Lane, prefetch: int
     ) -> None:
-        name = f"migrator {owner} lane {lane}"
         self._settings = settings
         self._queues = LaneQueues(ledger_id=settings.ledger_id, lane=lane, version=settings.version)
         self._prefetch = prefetch
-        self._connection = Connection(loop, settings.connection, f"{name} publish")
-        self._consuming = Connection(loop, settings.connection, f"{name} consume")
+        self._connection = opened.publishing
+        self._consuming = opened.consuming
         self._exchanges: tuple[str, ...] = ()
         self._publisher = Publisher(self._connection, settings.limits, has_delay=has_delay)
         self._is_guarded = False

@@ -27,7 +27,7 @@ from migrator.errors import HandOverDoubtful, TargetUnavailable
 from migrator.handover.ports import Delayed, UnackedAttempt
 from migrator.handover.strays import PoisonQueue, StraysOfQueue
 from migrator.nservicebus.headers import CONFIRMATION_ID
-from migrator.nservicebus.incoming import RawMessage
+from migrator.nservicebus.incoming import OutgoingMessage
 from migrator.nservicebus.tags import (
     Attempt,
     UnknownTag,
@@ -277,7 +277,7 @@ class RabbitStaging:
     def _receipt(self, attempt: Attempt) -> EncodedMessage:
         queues = self._queues
         properties = encode_properties(
-            RawMessage(
+            OutgoingMessage(
                 body=b"",
                 headers={CONFIRMATION_ID: receipt_value(queues.ledger_id, queues.lane)},
             ),

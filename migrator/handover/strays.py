@@ -14,8 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from migrator.delays.routing import has_delay
@@ -24,8 +23,8 @@ from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import BatchId
 from migrator.rabbitmq.admin import admin_session
 from migrator.rabbitmq.connection import ConnectionSettings
-from migrator.rabbitmq.event_loop import Connection, EventLoop
-from migrator.rabbitmq.frames import Delivered, Keep, read_app_id
+from migrator.rabbitmq.event_loop import Connection, open_link
+from migrator.rabbitmq.frames import Keep, RawMessage
 from migrator.rabbitmq.messages import EncodedMessage, PublishResult
 from migrator.rabbitmq.names import poison_queue
 from migrator.rabbitmq.publisher import Publisher, WindowLimits, encoded_bytes, in_chunks
@@ -45,26 +44,6 @@ _ARGUMENTS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stray:
-    """One that was delivered whole, and is unacked."""
-
-    tag: int
-    routing_key: bytes
-    properties: bytes
-    body: bytes
-
-    @property
-    def size(self) -> int:
-        """How many bytes of it are kept."""
-        return len(self.properties) + len(self.body)
-
-    @property
-    def app_id(self) -> str | None:
-        """What it says of its sender."""
-        return read_app_id(self.properties, 0, len(self.properties))
-
-
 class StraysOfQueue:
     """The strays that one consumer received; callbacks of the connection only note them."""
 
@@ -75,7 +54,8 @@ class StraysOfQueue:
         self._connection = connection
         self._channel = channel
         self._seen: list[tuple[int, str | None]] = []
-        self._whole: list[Stray] = []
+        self._whole: list[RawMessage] = []
+        """Delivered whole, and unacked."""
         self._whole_bytes = 0
         """Of those, and of the one that is being read."""
         self._at_a_time = _WHOLE_AT_A_TIME
@@ -94,15 +74,8 @@ class StraysOfQueue:
         self._whole_bytes += len(properties) + body_bytes
         return Keep.ALL
 
-    def note_whole(self, found: Delivered) -> None:
-        self._whole.append(
-            Stray(
-                tag=found.tag,
-                routing_key=found.routing_key,
-                properties=found.properties,
-                body=found.body or b"",
-            )
-        )
+    def note_whole(self, found: RawMessage) -> None:
+        self._whole.append(found)
 
     def ask_for_whole(self) -> None:
         """Requeue strays, so that they are delivered again and read whole."""
@@ -119,13 +92,13 @@ class StraysOfQueue:
         self._seen = [each for each in self._seen if each[0] > tag]
         for each in self._whole:
             if each.tag < tag:
-                self._give_back(each.tag, each.app_id)
+                self._give_back(each.tag, each.properties.app_id)
         self._keep([each for each in self._whole if each.tag > tag])
 
-    def whole(self) -> Sequence[Stray]:
+    def whole(self) -> Sequence[RawMessage]:
         return tuple(self._whole)
 
-    def ack(self, strays: Collection[Stray]) -> None:
+    def ack(self, strays: Collection[RawMessage]) -> None:
         for each in strays:
             self._connection.send(self._channel.basic_ack, each.tag)
         tags = {each.tag for each in strays}
@@ -134,10 +107,10 @@ class StraysOfQueue:
             self.wanted.clear()
             self._at_a_time = _WHOLE_AT_A_TIME
 
-    def _keep(self, strays: list[Stray]) -> None:
-        kept_bytes = sum(each.size for each in self._whole)
+    def _keep(self, strays: list[RawMessage]) -> None:
+        kept_bytes = sum(map(_kept_bytes, self._whole))
         self._whole = strays
-        self._whole_bytes += sum(each.size for each in strays) - kept_bytes
+        self._whole_bytes += sum(map(_kept_bytes, strays)) - kept_bytes
 
     def _give_back(self, tag: int, app_id: str | None) -> None:
         self.wanted.add(app_id)
@@ -174,40 +147,31 @@ class PoisonQueue:
                 "queue": strays.queue,
                 "moved_to": self.name,
                 "messages": len(found),
-                "app_ids": dict(Counter(str(each.app_id) for each in found).most_common(_SHOWN)),
-                "routing_keys": dict(
-                    Counter(
-                        each.routing_key.decode(errors="replace") for each in found
-                    ).most_common(_SHOWN)
-                ),
+                "app_ids": _most(str(each.properties.app_id) for each in found),
+                "routing_keys": _most(each.routing_key for each in found),
             },
         )
 
-    def _put(self, strays: Sequence[Stray]) -> None:
+    def _put(self, strays: Sequence[RawMessage]) -> None:
         with admin_session(self._settings, purpose="declare poison queue") as admin:
             admin.declare_queue(self.name, _ARGUMENTS)
-        loop, result = EventLoop(self._guard), PublishResult()
-        try:
-            connection = Connection(
-                loop, self._settings, "migrator poison queue", reads_properties=True
-            )
+        result = PublishResult()
+        with open_link(self._settings, publish="migrator poison queue", guard=self._guard) as link:
             publisher = Publisher(
-                connection,
+                link.publishing,
                 WindowLimits(confirm_deadline_s=_TRY_AGAIN_S),
                 has_delay=has_delay,
                 identity_of_returned=_any_of_them,
             )
             chunks = in_chunks(self._copies(strays), bytes_of=encoded_bytes)
             publisher.publish(_NO_ATTEMPT, chunks, result)
-        finally:
-            loop.close()
         if result.returned or len(result.confirmed) < len(strays):
             raise TargetUnavailable(f"{self.name} does not accept messages")
 
-    def _copies(self, strays: Sequence[Stray]) -> Iterator[EncodedMessage]:
+    def _copies(self, strays: Sequence[RawMessage]) -> Iterator[EncodedMessage]:
         for number, each in enumerate(strays):
             yield EncodedMessage(
-                number, "", self.name, each.properties, each.body, _any_of_them(None, None)
+                number, "", self.name, each.properties.raw, each.body, _any_of_them(None, None)
             )
 
     def _note_failure(self, strays: StraysOfQueue, error: TargetError) -> None:
@@ -225,6 +189,14 @@ class PoisonQueue:
                 "error": str(error),
             },
         )
+
+
+def _kept_bytes(stray: RawMessage) -> int:
+    return len(stray.properties.raw) + len(stray.body)
+
+
+def _most(texts: Iterable[str]) -> dict[str, int]:
+    return dict(Counter(texts).most_common(_SHOWN))
 
 
 def _any_of_them(_method: Any, _properties: Any) -> str:

@@ -63,7 +63,7 @@ class IncomingMessage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RawMessage:
+class OutgoingMessage:
     """One message to be published as it is."""
 
     message_id: str | None = None

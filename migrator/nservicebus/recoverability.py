@@ -18,7 +18,7 @@ from migrator.nservicebus import headers as h
 from migrator.nservicebus.conversion import SHORT_STRING_BYTES, frame_bytes, utf8_bytes
 from migrator.nservicebus.incoming import (
     IncomingMessage,
-    RawMessage,
+    OutgoingMessage,
     normalised_headers,
     unicode_text,
 )
@@ -90,7 +90,7 @@ def retries_so_far(message: IncomingMessage, *, limit: int) -> int:
     return max(0, min(found, limit))
 
 
-def retry_copy(message: IncomingMessage, *, retries: int) -> RawMessage:
+def retry_copy(message: IncomingMessage, *, retries: int) -> OutgoingMessage:
     """Return *message* for a retry queue, marked as having been retried *retries* times.
 
     It asks for what the original asks for, and a row made of it has the same id. A message that
@@ -124,7 +124,7 @@ def is_worn(message: IncomingMessage, *, frame_max_bytes: int) -> bool:
     return came_back_often and can_be_retried_later(message, frame_max_bytes=frame_max_bytes)
 
 
-def renewed_copy(message: IncomingMessage) -> RawMessage:
+def renewed_copy(message: IncomingMessage) -> OutgoingMessage:
     """Return *message* for its own queue; a row made of it has the same id, and it is marked."""
     copy = retry_copy(message, retries=retries_so_far(message, limit=_ANY_NUMBER))
     return replace(copy, headers={**copy.headers, h.OUR_RENEWAL: "True"})
@@ -142,7 +142,7 @@ def failed_copy(
     at: FailedAt,
     now: datetime,
     frame_max_bytes: int,
-) -> RawMessage:
+) -> OutgoingMessage:
     """Return *message* for the error queue, with the fault headers of versions 6 and 7.
 
     ``NServiceBus.Retries`` goes here, although a delayed retry that is stored keeps it: the
@@ -213,8 +213,8 @@ def _leaves(headers: Mapping[str, str | int | None], frame_max_bytes: int) -> in
 
 def _copy_with(
     message: IncomingMessage, headers: Mapping[str, str | None], message_id: str | None
-) -> RawMessage:
-    return RawMessage(
+) -> OutgoingMessage:
+    return OutgoingMessage(
         message_id=_property(message_id),
         correlation_id=_property(message.correlation_id),
         type=_property(message.type),
@@ -229,7 +229,7 @@ def _property(text: str | None) -> str | None:
     return None if text is None else unicode_text(text)
 
 
-def _unread_copy(message: IncomingMessage, faults: Mapping[str, str | None]) -> RawMessage:
+def _unread_copy(message: IncomingMessage, faults: Mapping[str, str | None]) -> OutgoingMessage:
     """Return *message* as it came where that is harmless, else its body with *faults* alone."""
     flags = int.from_bytes(message.raw_properties[:2], "big")
     is_harmless = not flags & _HARMFUL_FLAGS and not any(
@@ -237,8 +237,8 @@ def _unread_copy(message: IncomingMessage, faults: Mapping[str, str | None]) -> 
     )
     if is_harmless and flags:
         return _raw_copy(message)
-    return RawMessage(body=message.body, headers=faults)
+    return OutgoingMessage(body=message.body, headers=faults)
 
 
-def _raw_copy(message: IncomingMessage) -> RawMessage:
-    return RawMessage(body=message.body, raw_properties=message.raw_properties)
+def _raw_copy(message: IncomingMessage) -> OutgoingMessage:
+    return OutgoingMessage(body=message.body, raw_properties=message.raw_properties)

@@ -16,12 +16,13 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence, Set
-from typing import Any, Final
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
 
 from pika.adapters.select_connection import IOLoop, SelectConnection
 from pika.exceptions import ChannelClosedByClient, ConnectionClosedByClient
 from pika.frame import Header, Heartbeat
-from pika.spec import BasicProperties
 
 from migrator.errors import TargetError, TargetUnavailable
 from migrator.rabbitmq.addresses import BrokerAddress
@@ -41,9 +42,8 @@ from migrator.rabbitmq.frames import (
     check_body,
     keep_all,
     missing_bytes,
+    read_content_header,
 )
-from migrator.rabbitmq.messages import read_content_header, whole_content_header
-from migrator.rabbitmq.properties import read_properties
 
 _OPEN_TIMEOUT_S: Final = 20.0
 _ANSWER_TIMEOUT_S: Final = 30.0
@@ -121,28 +121,17 @@ class PikaConnection(SelectConnection):  # type: ignore[misc]  # pika ships no t
 
 
 class _LanePikaConnection(PikaConnection):
-    """Of message properties, reads only the ``app-id``.
+    """Has properties of messages read by our own reader, when they are asked for.
 
-    A quarter of the time of a staged attempt went into header tables that are not read.
+    Those of strangers must not end a connection, and reading all takes long.
     """
 
     def _read_frame(self) -> tuple[int, Any]:
         found = read_content_header(self._frame_buffer)
         if found is None:
             return super()._read_frame()  # type: ignore[no-any-return]  # pika ships no types
-        consumed, channel, body_bytes, app_id = found
-        return consumed, Header(channel, body_bytes, BasicProperties(app_id=app_id))
-
-
-class _ReadingPikaConnection(PikaConnection):
-    """Reads all properties, by our own reader: those of strangers must not end a connection."""
-
-    def _read_frame(self) -> tuple[int, Any]:
-        found = whole_content_header(self._frame_buffer)
-        if found is None:
-            return super()._read_frame()  # type: ignore[no-any-return]  # pika ships no types
         consumed, channel, body_bytes, properties = found
-        return consumed, Header(channel, body_bytes, read_properties(properties))
+        return consumed, Header(channel, body_bytes, properties)
 
 
 class EventLoop:
@@ -152,8 +141,8 @@ class EventLoop:
     a sign of life. It raises when waiting and publishing must end.
     """
 
-    def __init__(self, guard: Callable[[], None] = lambda: None) -> None:
-        self.guard = guard
+    def __init__(self, guard: Callable[[], None] | None = None) -> None:
+        self.guard = guard or _nothing
         self.ioloop: Any = IOLoop()
         """What connections are opened on."""
         self.ioloop.activate_poller()
@@ -259,28 +248,18 @@ class EventLoop:
 
 
 def _nothing() -> None:
-    """Bound a wait: a timer's time is when pika stops waiting for sockets."""
+    """Do nothing: of a timer only the time counts, when pika stops waiting for sockets."""
 
 
 class Connection:
-    """One connection to the broker on a loop.
-
-    With *reads_properties*, messages come with ``properties.Properties``; else with nothing
-    but their ``app-id``.
+    """One connection to the broker on a loop; made by ``open_link``.
 
     Raises:
         AccessRefused: Wrong user, password or virtual host.
         TargetUnavailable: No node answered.
     """
 
-    def __init__(
-        self,
-        loop: EventLoop,
-        settings: ConnectionSettings,
-        name: str,
-        *,
-        reads_properties: bool = False,
-    ) -> None:
+    def __init__(self, loop: EventLoop, settings: ConnectionSettings, name: str) -> None:
         self.loop = loop
         self.blocked_reason: str | None = None
         self.prefetch_bytes = settings.prefetch_bytes
@@ -288,7 +267,6 @@ class Connection:
         self._is_open = False
         self._is_closing = False
         self._refused: TargetError | None = None
-        self._kind = _ReadingPikaConnection if reads_properties else _LanePikaConnection
         try:
             settings.try_nodes(lambda address: self._connect(settings, address, name))
         except TargetError as exc:
@@ -300,7 +278,7 @@ class Connection:
     def _connect(self, settings: ConnectionSettings, address: BrokerAddress, name: str) -> None:
         """Open the connection to one node, waiting for it."""
         self._address, self._refused = address, None
-        connection = self._pika = self._kind(
+        connection = self._pika = _LanePikaConnection(
             pika_parameters(settings, address, name),
             on_open_callback=self._on_open,
             on_open_error_callback=self._on_open_error,
@@ -501,3 +479,64 @@ class Connection:
 
     def _on_unblocked(self, _connection: Any, _frame: Any) -> None:
         self.blocked_reason = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionPair:
+    """Connections on one loop; they die together. One connection may do both."""
+
+    publishing: Connection
+    consuming: Connection
+
+    @property
+    def loop(self) -> EventLoop:
+        """What they run on."""
+        return self.publishing.loop
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _exc: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def abandon(self) -> None:
+        """Drop the connections at once; ``close`` follows."""
+        for connection in (self.publishing, self.consuming):
+            connection.abandon()
+
+    def close(self) -> None:
+        """Close the connections, within about two seconds; never raises."""
+        self.loop.close()
+
+
+def open_link(
+    settings: ConnectionSettings,
+    *,
+    publish: str = "",
+    consume: str = "",
+    publish_to: ConnectionSettings | None = None,
+    guard: Callable[[], None] | None = None,
+) -> ConnectionPair:
+    """Connect once for each purpose that has a name, by which the broker lists the connection.
+
+    Args:
+        settings: Where to.
+        publish: The name of the connection that publishes.
+        consume: The name of the one that consumes; empty: the same does both.
+        publish_to: Another broker to publish to.
+        guard: See ``EventLoop``.
+
+    Raises:
+        AccessRefused: Wrong user, password or virtual host.
+        TargetUnavailable: No node answered.
+    """
+    loop = EventLoop(guard)
+    named = ((publish_to or settings, publish), (settings, consume))
+    try:
+        opened = [Connection(loop, where, name) for where, name in named if name]
+    except BaseException:
+        loop.close()
+        raise
+    return ConnectionPair(opened[0], opened[-1])

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from pika.exceptions import InvalidFrameError
 
-from migrator.rabbitmq.properties import FIXED_BYTES, HEADERS
+from migrator.rabbitmq.properties import Properties, read_app_id
 
 OnConfirm = Callable[[int, bool], None]
 """Called with the delivery tag of a ``basic.ack``, and whether it stands for all before it."""
@@ -42,24 +42,50 @@ class Keep(Enum):
     """As if it were not wanted: it goes to ``OnDelivery``, where there is one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Delivered:
-    """A message that was delivered, as far as it was kept."""
+@dataclass(slots=True, eq=False)  # frozen, it would take three times as long to make
+class RawMessage:
+    """A message that was delivered, as far as it was kept; nothing in it can be trusted."""
 
     tag: int
+    """Names it on its channel, and nowhere else."""
     is_redelivered: bool
-    routing_key: bytes
-    properties: bytes = field(repr=False)
-    """Flags and properties as they came."""
+    raw_key: bytes
+    properties: Properties = field(repr=False)
+    """Empty: they were not kept."""
     body_bytes: int
-    """Its size, whether it is kept or not."""
-    body: bytes | None = field(default=None, repr=False)
+    """The size of its body, whether that was kept or not."""
+    kept_body: bytes | None = field(default=None, repr=False)
     """None: it was not kept."""
     body_hash: str = ""
-    """In hex digits."""
+    """SHA-256 of its body in hex digits, where that was asked for."""
+
+    @property
+    def body(self) -> bytes:
+        """Its body.
+
+        Raises:
+            ValueError: It was not kept; nothing may take an empty one for it.
+        """
+        if self.kept_body is None:
+            raise ValueError(f"message {self.tag}: its body was not kept")
+        return self.kept_body
+
+    @property
+    def routing_key(self) -> str:
+        """As text, with escapes where it is not UTF-8."""
+        return self.raw_key.decode(errors="backslashreplace")
+
+    @property
+    def problem(self) -> str | None:
+        """Why routing key or properties could not be read; None: both were."""
+        try:
+            self.raw_key.decode()
+        except UnicodeDecodeError:
+            return "the routing key is not UTF-8"
+        return self.properties.values.problem
 
 
-OnMessage = Callable[[Delivered], None]
+OnMessage = Callable[[RawMessage], None]
 """Called once all of a message is there."""
 ChooseKeep = Callable[[bytes, int], Keep]
 """Called with flags and properties, and the size of the body that follows."""
@@ -67,7 +93,6 @@ ChooseKeep = Callable[[bytes, int], Keep]
 _FRAME: Final = struct.Struct(">BHI")  # type, channel, size of the payload
 _TAG: Final = struct.Struct(">QB")  # of basic.deliver and basic.ack alike: tag, one bit
 _BODY_BYTES: Final = struct.Struct(">Q")
-_UINT32: Final = struct.Struct(">I")
 _METHOD, _HEADER, _BODY = 1, 2, 3
 _ACK: Final = b"\x00\x3c\x00\x50"
 _DELIVER: Final = b"\x00\x3c\x00\x3c"
@@ -83,10 +108,6 @@ _PROTOCOL: Final = b"AMQP"
 """How a peer begins that speaks another version."""
 _FIXED_HEADER_BYTES: Final = 12
 """Of the payload, before the flags: class, weight, size of the body."""
-_APP_ID: Final = 3
-_TABLE, _SHORT_STRING = -1, 0
-_FLAGS_KNOWN: Final = 64
-"""Messages have a few forms only; what is remembered of them is bounded."""
 
 
 def keep_all(_properties: bytes, _body_bytes: int) -> Keep:
@@ -145,7 +166,7 @@ class _Channel:
     properties: bytes = b""
     body_bytes: int = 0
     body_left: int = 0
-    pieces: list[bytes] = field(default_factory=list)
+    pieces: list[bytes | memoryview] = field(default_factory=list)
     """Of the body; joined once, when it is whole."""
     hash: Any = None
 
@@ -233,7 +254,9 @@ def _take(channel: _Channel, kind: int, data: bytes, begin: int, end: int) -> bo
     elif kind == _BODY and 0 < end - begin <= channel.body_left:
         channel.body_left -= end - begin
         if channel.keep is Keep.ALL:
-            channel.pieces.append(bytes(data[begin:end]))
+            # a view spares a copy, but keeps all of *data* in memory
+            is_most = 2 * (end - begin) > len(data)
+            channel.pieces.append(memoryview(data)[begin:end] if is_most else data[begin:end])
         elif channel.keep is Keep.HASH:
             channel.hash.update(memoryview(data)[begin:end])
     else:
@@ -266,11 +289,11 @@ def _begin_body(channel: _Channel, data: bytes, begin: int, end: int) -> None:
 def _end_message(channel: _Channel) -> None:
     """Report a message that is there as a whole; the channel keeps nothing of it."""
     if channel.keep is not Keep.COUNT and channel.on_message is not None:
-        found = Delivered(
+        found = RawMessage(
             channel.tag,
             channel.is_redelivered,
             channel.routing_key,
-            channel.properties,
+            Properties(channel.properties),
             channel.body_bytes,
             b"".join(channel.pieces) if channel.keep is Keep.ALL else None,
             channel.hash.hexdigest() if channel.keep is Keep.HASH else "",
@@ -301,41 +324,19 @@ def _take_delivery(channel: _Channel, data: bytes, begin: int, end: int) -> bool
     return True
 
 
-def read_app_id(data: bytes, begin: int, end: int) -> str | None:
-    """Return the ``app-id`` among flags and properties; None: there is none to be read."""
-    try:
-        at = begin + 2
-        for fixed_bytes in _before_app_id(data[begin] << 8 | data[begin + 1]):
-            if fixed_bytes == _SHORT_STRING:
-                at += 1 + data[at]
-            elif fixed_bytes == _TABLE:
-                at += _UINT32.size + _UINT32.unpack_from(data, at)[0]
-            else:
-                at += fixed_bytes
-        after = at + 1 + data[at]
-        return data[at + 1 : after].decode() if after <= end else None
-    except (struct.error, IndexError, UnicodeDecodeError):
-        return None
+def read_content_header(data: bytes) -> tuple[int, int, int, Properties] | None:
+    """Return the content header frame at the start of *data*.
 
-
-def _before_app_id(flags: int) -> tuple[int, ...]:
-    """Return the bytes of each property before the ``app-id``, or what tells them.
-
-    Raises:
-        IndexError: There is no ``app-id``.
+    Returns:
+        Bytes of the frame, channel, bytes of the body, and properties that are not read; None when
+        the frame is of another kind, or not whole yet: then it is pika's to judge.
     """
-    known = _known_flags.get(flags)
-    if known is None:
-        if not flags & 1 << _APP_ID:
-            raise IndexError("no app-id")
-        bits = (bit for bit in range(15, _APP_ID, -1) if flags & 1 << bit)
-        known = tuple(
-            _TABLE if bit == HEADERS else FIXED_BYTES.get(bit, _SHORT_STRING) for bit in bits
-        )
-        if len(_known_flags) >= _FLAGS_KNOWN:
-            _known_flags.clear()
-        _known_flags[flags] = known
-    return known
-
-
-_known_flags: Final = dict[int, tuple[int, ...]]()
+    if len(data) < _FRAME.size:
+        return None
+    kind, channel, size = _FRAME.unpack_from(data)
+    end = _FRAME.size + size
+    if kind != _HEADER or len(data) <= end or data[end] != _END or size < _FIXED_HEADER_BYTES:
+        return None
+    (body_bytes,) = _BODY_BYTES.unpack_from(data, _FRAME.size + 4)
+    properties = Properties(bytes(data[_FRAME.size + _FIXED_HEADER_BYTES : end]))
+    return end + 1, channel, body_bytes, properties

@@ -15,9 +15,8 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from migrator.nservicebus.incoming import RawMessage
+from migrator.nservicebus.incoming import OutgoingMessage
 from migrator.nservicebus.timeouts import EncodedTimeout, NativeMessage
-from migrator.rabbitmq.properties import property_spans
 
 _FRAME: Final = struct.Struct(">BHI")  # type, channel, size of the payload
 _PUBLISH: Final = struct.Struct(">IH")  # basic.publish, and a field that is no longer used
@@ -113,14 +112,16 @@ def encode_fields(table: HeaderTable) -> bytes:
     return b"".join(pieces)
 
 
-def encode_raw(message: RawMessage) -> bytes:
+def encode_raw(message: OutgoingMessage) -> bytes:
     """Return the flags and properties of *message*: byte for byte those it was copied from."""
     if message.raw_properties is not None:
         return message.raw_properties
     return encode_properties(message)
 
 
-def encode_properties(message: NativeMessage | RawMessage, *, app_id: str | None = None) -> bytes:
+def encode_properties(
+    message: NativeMessage | OutgoingMessage, *, app_id: str | None = None
+) -> bytes:
     """Return the flags and properties of *message*."""
     head, fields, tail = encode_parts(message, has_app_id=app_id is not None)
     last = b"" if app_id is None else short_string(app_id)
@@ -128,7 +129,7 @@ def encode_properties(message: NativeMessage | RawMessage, *, app_id: str | None
 
 
 def encode_parts(
-    message: NativeMessage | RawMessage, *, has_app_id: bool
+    message: NativeMessage | OutgoingMessage, *, has_app_id: bool
 ) -> tuple[bytes, bytes, bytes]:
     """Return flags with properties before the headers, header fields, and properties behind them.
 
@@ -206,44 +207,3 @@ def encode_publish(
         part = body if len(body) <= largest else memoryview(body)[start : start + largest]
         pieces += (_FRAME.pack(_BODY_FRAME, channel, len(part)), part, _END)
     return pieces
-
-
-def whole_content_header(data: bytes) -> tuple[int, int, int, bytes] | None:
-    """Return the content header frame at the start of *data*, undecoded.
-
-    Returns:
-        Bytes of the frame, channel, bytes of the body, and flags with properties; None when the
-        frame is of another kind, or not whole yet: then it is pika's to judge.
-    """
-    if data[:1] != b"\x02" or len(data) < _FRAME.size:
-        return None
-    _, channel, size = _FRAME.unpack_from(data)
-    end = _FRAME.size + size
-    if len(data) <= end or data[end] != _END[0] or size < _CONTENT.size:
-        return None
-    _, _, body_bytes = _CONTENT.unpack_from(data, _FRAME.size)
-    return end + 1, channel, body_bytes, bytes(data[_FRAME.size + _CONTENT.size : end])
-
-
-def read_content_header(data: bytes) -> tuple[int, int, int, str | None] | None:
-    """Return what a content header frame at the start of *data* says, its header table skipped.
-
-    Returns:
-        Bytes of the frame, channel, bytes of the body, and the ``app-id``; None when the frame is
-        of another kind, not whole yet, or not as expected: then it is pika's to judge.
-    """
-    found = whole_content_header(data)
-    if found is None:
-        return None
-    end, channel, body_bytes, properties = found
-    try:
-        return end, channel, body_bytes, _read_app_id(properties)
-    except (struct.error, IndexError, UnicodeDecodeError):
-        return None
-
-
-def _read_app_id(data: bytes) -> str | None:
-    for bit, start, end in property_spans(data):
-        if 1 << bit == _APP_ID:
-            return data[start + 1 : end].decode()
-    return None

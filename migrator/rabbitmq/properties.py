@@ -2,6 +2,7 @@
 
 pika decodes content headers itself, and a value it cannot read ends the connection; the message
 comes back, and ends the next one, for ever. Here it only costs the message its properties.
+Most messages are asked for one header or for their ``app-id`` alone, so nothing is read ahead.
 Source: AMQP 0-9-1, sections 4.2.1 and 4.2.5; RabbitMQ's table of field types.
 """
 
@@ -12,18 +13,23 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import cached_property
 from typing import Any, Final
 
 _MOST_LEVELS: Final = 16
 """Tables and arrays inside each other; endpoints send none."""
-FIXED_BYTES: Final = {12: 1, 11: 1, 6: 8}
+_FIXED_BYTES: Final = {12: 1, 11: 1, 6: 8}
 """Properties that are no short strings, by bit: delivery mode, priority, timestamp."""
 HEADERS: Final = 13
 _DELIVERY_MODE: Final = 12
+_APP_ID: Final = 3
 _TEXTS: Final = {15: "content_type", 10: "correlation_id", 9: "reply_to", 7: "message_id"} | {
     5: "type",
-    3: "app_id",
+    _APP_ID: "app_id",
 }
+_TABLE, _SHORT_STRING = -1, 0
+_FLAGS_KNOWN: Final = 64
+"""Messages have a few forms only; what is remembered of them is bounded."""
 _UINT32: Final = struct.Struct(">I")
 _NUMBERS: Final = {
     ord(kind): struct.Struct(form)
@@ -45,11 +51,18 @@ _NUMBERS: Final = {
 _LONG_TEXT: Final = ord("S")
 _MOMENT: Final = struct.Struct(">Q")
 _DECIMAL: Final = struct.Struct(">Bi")
+_VALUE_BYTES: Final = {kind: number.size for kind, number in _NUMBERS.items()} | {
+    ord("T"): _MOMENT.size,
+    ord("V"): 0,
+    ord("D"): _DECIMAL.size,
+}
+"""Of types with a fixed size; the others begin with theirs."""
 _CUT: Final = "it ends in the middle of a value"
+_UNREADABLE: Final = (struct.error, IndexError, ValueError, OverflowError, OSError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Properties:
+class PropertyValues:
     """What a content header says."""
 
     message_id: str | None = None
@@ -60,10 +73,48 @@ class Properties:
     delivery_mode: int | None = None
     app_id: str | None = None
     headers: Mapping[str, object] = field(default_factory=dict)
-    raw: bytes = field(default=b"", repr=False)
-    """Flags and properties as they came."""
+    """As AMQP values: str, bytes, bool, int, float, Decimal, datetime, list, dict or None."""
     problem: str | None = None
     """Why nothing else of this is known; None: it was read."""
+
+
+class Properties:
+    """Flags and properties of one message; each is read when it is asked for. Never raises."""
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw = raw
+        """As they came."""
+
+    @property
+    def app_id(self) -> str | None:
+        """The property; the others are not read for it."""
+        return read_app_id(self.raw, 0, len(self.raw))
+
+    def header(self, name: str) -> object:
+        """Return one of the headers, without reading the others.
+
+        None: it is not there, or the properties are not what they should be.
+        """
+        wanted = name.encode()
+        if wanted not in self.raw:
+            return None
+        try:
+            return _find_header(self.raw, wanted)
+        except _UNREADABLE:
+            return None
+
+    @cached_property
+    def values(self) -> PropertyValues:
+        """All of them."""
+        try:
+            return PropertyValues(**_read(self.raw))
+        except _UNREADABLE as exc:
+            return PropertyValues(problem=f"unreadable properties: {exc}")
+
+    @property
+    def headers(self) -> Mapping[str, object]:
+        """All headers."""
+        return self.values.headers
 
 
 def property_spans(raw: bytes) -> Iterator[tuple[int, int, int]]:
@@ -79,124 +130,156 @@ def property_spans(raw: bytes) -> Iterator[tuple[int, int, int]]:
         if bit == HEADERS:
             end = at + _UINT32.size + _UINT32.unpack_from(raw, at)[0]
         else:
-            end = at + (FIXED_BYTES.get(bit) or 1 + raw[at])
+            end = at + (_FIXED_BYTES.get(bit) or 1 + raw[at])
         if end > len(raw):
             raise IndexError(_CUT)
         yield bit, at, end
         at = end
 
 
-def read_properties(data: bytes) -> Properties:
-    """Return what *data*, the flags and properties of a content header, says; never raises."""
-    try:
-        return Properties(**_read(data), raw=data)
-    except (struct.error, IndexError, ValueError, OverflowError, OSError) as exc:
-        return Properties(raw=data, problem=f"unreadable properties: {exc}")
+def header_spans(raw: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yield where each header of the table from *start* to *end* begins, its value, and its end.
 
+    *start* is where the property begins, with the size of the table. A header begins with the size
+    of its name, its value with its type.
 
-def find_header(data: bytes, name: str) -> object | None:
-    """Return the header *name* in *data*, flags and properties, without reading the others.
-
-    None: it is not there, or the properties are not what they should be.
+    Raises:
+        struct.error, IndexError, ValueError: The bytes are no table.
     """
-    wanted, found = name.encode(), None
+    at = start + _UINT32.size
+    while at < end:
+        value = at + 1 + raw[at]
+        if raw[value] == _LONG_TEXT:  # each header of an endpoint is text
+            after = value + 5 + _UINT32.unpack_from(raw, value + 1)[0]
+        else:
+            after = _value_end(raw, value)
+        if after > end:
+            raise ValueError(_CUT)
+        yield at, value, after
+        at = after
+
+
+def read_app_id(data: bytes, begin: int, end: int) -> str | None:
+    """Return the ``app-id`` among flags and properties; None: there is none to be read."""
     try:
-        for bit, start, end in property_spans(data):
-            if bit != HEADERS:
-                continue
-            at = start + _UINT32.size
-            while at < end:
-                key, at = at + 1, at + 1 + data[at]
-                if data[key:at] == wanted:
-                    found, at = _value(data, at, end, _MOST_LEVELS)
-                elif data[at] == _LONG_TEXT:
-                    at += 1 + _UINT32.size + _UINT32.unpack_from(data, at + 1)[0]
-                else:
-                    _, at = _value(data, at, end, _MOST_LEVELS)
-            return found if at == end else None
-    except (struct.error, IndexError, ValueError, OverflowError, OSError):
-        pass
+        at = begin + 2
+        for fixed_bytes in _before_app_id(data[begin] << 8 | data[begin + 1]):
+            if fixed_bytes == _SHORT_STRING:
+                at += 1 + data[at]
+            elif fixed_bytes == _TABLE:
+                at += _UINT32.size + _UINT32.unpack_from(data, at)[0]
+            else:
+                at += fixed_bytes
+        after = at + 1 + data[at]
+        return data[at + 1 : after].decode() if after <= end else None
+    except (struct.error, IndexError, UnicodeDecodeError):
+        return None
+
+
+def _before_app_id(flags: int) -> tuple[int, ...]:
+    """Return the bytes of each property before the ``app-id``, or what tells them.
+
+    Raises:
+        IndexError: There is no ``app-id``.
+    """
+    known = _known_flags.get(flags)
+    if known is None:
+        if not flags & 1 << _APP_ID:
+            raise IndexError("no app-id")
+        bits = (bit for bit in range(15, _APP_ID, -1) if flags & 1 << bit)
+        known = tuple(
+            _TABLE if bit == HEADERS else _FIXED_BYTES.get(bit, _SHORT_STRING) for bit in bits
+        )
+        if len(_known_flags) >= _FLAGS_KNOWN:
+            _known_flags.clear()
+        _known_flags[flags] = known
+    return known
+
+
+_known_flags: Final = dict[int, tuple[int, ...]]()
+
+
+def _find_header(raw: bytes, wanted: bytes) -> object:
+    for bit, start, end in property_spans(raw):
+        if bit == HEADERS:
+            found = None
+            for at, value, after in header_spans(raw, start, end):
+                if raw[at + 1 : value] == wanted:  # of several, the last counts
+                    found = value, after
+            return None if found is None else _value(raw, *found, _MOST_LEVELS)
     return None
 
 
-def _read(data: bytes) -> dict[str, Any]:
+def _read(raw: bytes) -> dict[str, Any]:
     found, end = dict[str, Any](), 2
-    for bit, start, end in property_spans(data):
+    for bit, start, end in property_spans(raw):
         if bit == HEADERS:
-            found["headers"] = _table(data, start + _UINT32.size, end, _MOST_LEVELS)
+            found["headers"] = _table(raw, start, end, _MOST_LEVELS)
         elif bit == _DELIVERY_MODE:
-            found["delivery_mode"] = data[start]
-        elif bit not in FIXED_BYTES:
-            text = data[start + 1 : end].decode()
+            found["delivery_mode"] = raw[start]
+        elif bit not in _FIXED_BYTES:
+            text = raw[start + 1 : end].decode()
             if bit in _TEXTS:
                 found[_TEXTS[bit]] = text
-    if data[1] & 1:
+    if raw[1] & 1:
         raise ValueError("more flags than AMQP 0-9-1 has")
-    if end != len(data):
+    if end != len(raw):
         raise ValueError("bytes after the last property")
     return found
 
 
-def _table(data: bytes, at: int, end: int, levels: int) -> dict[str, object]:
-    """Return the table from *at* to *end*; *levels* tables and arrays may be inside each other.
-
-    Raises:
-        ValueError, struct.error: It is no table.
-    """
+def _table(raw: bytes, start: int, end: int, levels: int) -> dict[str, object]:
+    """Return a table; *levels* tables and arrays may be inside each other."""
     _demand_shallow(levels)
-    found = dict[str, object]()
-    while at < end:
-        key, at = at + 1, at + 1 + data[at]
-        if at >= end:
-            raise ValueError(_CUT)
-        name = data[key:at].decode()
-        found[name], at = _value(data, at, end, levels)
-    return found
+    return {
+        raw[at + 1 : value].decode(): _value(raw, value, after, levels)
+        for at, value, after in header_spans(raw, start, end)
+    }
 
 
-def _array(data: bytes, at: int, end: int, levels: int) -> list[object]:
-    """Return the array from *at* to *end*; raises what ``_table`` does."""
+def _array(raw: bytes, start: int, end: int, levels: int) -> list[object]:
     _demand_shallow(levels)
-    found = list[object]()
+    found, at = list[object](), start + _UINT32.size
     while at < end:
-        value, at = _value(data, at, end, levels)
-        found.append(value)
-    return found
-
-
-def _value(data: bytes, at: int, end: int, levels: int) -> tuple[object, int]:
-    """Return the value at *at*, which begins with its type, and where it ends: *end* at most."""
-    kind, at = data[at], at + 1
-    if kind in b"SxFA":  # each header of an endpoint is text
-        start = at + _UINT32.size
-        after = start + _UINT32.unpack_from(data, at)[0]
+        after = _value_end(raw, at)
         if after > end:
             raise ValueError(_CUT)
-        if kind in b"Sx":
-            value = data[start:after]
-            return _text(value) if kind in b"S" else value, after
-        nested = _table if kind in b"F" else _array
-        return nested(data, start, after, levels - 1), after
-    found, after = _plain(data, kind, at)
-    if after > end:
-        raise ValueError(_CUT)
-    return found, after
+        found.append(_value(raw, at, after, levels))
+        at = after
+    return found
 
 
-def _plain(data: bytes, kind: int, at: int) -> tuple[object, int]:
-    """Return the value of a type with a fixed size, and where it ends."""
-    number = _NUMBERS.get(kind)
-    if number is not None:
-        return number.unpack_from(data, at)[0], at + number.size
+def _value_end(raw: bytes, at: int) -> int:
+    """Return where the value ends that begins, with its type, at *at*."""
+    kind = raw[at]
+    if kind in b"SxFA":
+        return at + 5 + int(_UINT32.unpack_from(raw, at + 1)[0])
+    size = _VALUE_BYTES.get(kind)
+    if size is None:
+        raise ValueError(f"a value of the unknown type {bytes((kind,))!r}")
+    return at + 1 + size
+
+
+def _value(raw: bytes, at: int, after: int, levels: int) -> object:
+    kind = raw[at]
+    if kind == _LONG_TEXT:
+        return _text(raw[at + 5 : after])
     match kind:
+        case 0x78:  # x
+            return raw[at + 5 : after]
+        case 0x46:  # F
+            return _table(raw, at + 1, after, levels - 1)
+        case 0x41:  # A
+            return _array(raw, at + 1, after, levels - 1)
         case 0x54:  # T
-            return _moment(_MOMENT.unpack_from(data, at)[0]), at + _MOMENT.size
+            return _moment(_MOMENT.unpack_from(raw, at + 1)[0])
         case 0x56:  # V
-            return None, at
+            return None
         case 0x44:  # D
-            scale, digits = _DECIMAL.unpack_from(data, at)
-            return Decimal(digits).scaleb(-scale), at + _DECIMAL.size
-    raise ValueError(f"a value of the unknown type {bytes((kind,))!r}")
+            scale, digits = _DECIMAL.unpack_from(raw, at + 1)
+            return Decimal(digits).scaleb(-scale)
+    found: object = _NUMBERS[kind].unpack_from(raw, at + 1)[0]
+    return found
 
 
 def _demand_shallow(levels: int) -> None:

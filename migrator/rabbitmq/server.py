@@ -17,7 +17,7 @@ from migrator.rabbitmq.connection import (
     NoAnswer,
 )
 from migrator.rabbitmq.entities import QueueFacts, ServerFacts
-from migrator.rabbitmq.event_loop import Connection, EventLoop
+from migrator.rabbitmq.event_loop import Connection, ConnectionPair, open_link
 from migrator.rabbitmq.names import PREFIX
 
 _log = logging.getLogger(__name__)
@@ -111,8 +111,7 @@ class AlarmWatch:
     def __init__(self, settings: ConnectionSettings, owner: str) -> None:
         self._settings = settings
         self._name = f"migrator {owner} alarms"
-        self._loop: EventLoop | None = None
-        self._connection: Connection | None = None
+        self._link: ConnectionPair | None = None
         self._channel: Any = None
         self._exchange = ""
         self._is_refused = False
@@ -143,12 +142,12 @@ class AlarmWatch:
 
     def close(self) -> None:
         """End the connection; never raises."""
-        if self._loop is not None:
-            self._loop.close()
-        self._loop = self._connection = self._channel = None
+        if self._link is not None:
+            self._link.close()
+        self._link = self._channel = None
 
     def _look(self) -> str | None:
-        connection = self._connection or self._open()
+        connection = self._open()
         before = connection.blocked_reason
         if before is None:
             connection.send(self._channel.basic_publish, self._exchange, "", b"")
@@ -161,9 +160,11 @@ class AlarmWatch:
         return connection.blocked_reason
 
     def _open(self) -> Connection:
-        """Connect, and make an exchange that goes away with the connection."""
-        self._loop = EventLoop()
-        connection = Connection(self._loop, self._settings, self._name)
+        """Connect unless it is done, and make an exchange that goes away with the connection."""
+        if self._channel is not None and self._link is not None:
+            return self._link.publishing
+        self._link = open_link(self._settings, publish=self._name)
+        connection = self._link.publishing
         channel = connection.channel()
         name = f"{PREFIX}alarms.{secrets.token_hex(6)}"
         call = connection.call
@@ -171,7 +172,7 @@ class AlarmWatch:
         once = {"durable": False, "exclusive": True, "auto_delete": True}
         call(channel.queue_declare, name, **once, arguments=_NO_ROOM)
         call(channel.queue_bind, name, name, "")  # its removal removes the exchange
-        self._exchange, self._channel, self._connection = name, channel, connection
+        self._exchange, self._channel = name, channel
         return connection
 
 

@@ -202,8 +202,8 @@ class _Walk:
 
     def _sighting(self, message: LevelMessage) -> Sighting | None:
         """Return which row *message* is; None when it is no message of this ledger."""
-        timeout_id = message.header(RELATED_TO_TIMEOUT_ID)
-        row = row_tag(message.app_id, timeout_id, ledger_id=self.recall.ledger_id)
+        timeout_id = message.properties.header(RELATED_TO_TIMEOUT_ID)
+        row = row_tag(message.properties.app_id, timeout_id, ledger_id=self.recall.ledger_id)
         return None if row is None else Sighting(row=row, body_bytes=message.body_bytes)
 
 

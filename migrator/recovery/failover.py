@@ -229,7 +229,7 @@ def _is_leftover(tag: MessageTag, found: RecoveredWindow) -> bool:
 def _own_tag(message: LevelMessage, ledger_id: str) -> MessageTag | None:
     """Return the tag of a message; None: it is another sender's."""
     try:
-        tag = parse_tag(message.app_id)
+        tag = parse_tag(message.properties.app_id)
     except UnknownTag:
         return None
     return tag if tag.ledger_id == ledger_id else None
@@ -237,13 +237,13 @@ def _own_tag(message: LevelMessage, ledger_id: str) -> MessageTag | None:
 
 def _timeout_of(message: LevelMessage) -> TimeoutId | None:
     """Return which timeout a message is about."""
-    told = message.headers.get(RELATED_TO_TIMEOUT_ID)
+    told = message.properties.header(RELATED_TO_TIMEOUT_ID)
     return TimeoutId(told) if isinstance(told, str) and told else None
 
 
 def _row(message: LevelMessage, ledger_id: str) -> SeenRow | None:
-    timeout_id = message.headers.get(RELATED_TO_TIMEOUT_ID)
-    row = row_tag(message.app_id, timeout_id, ledger_id=ledger_id)
+    timeout_id = message.properties.header(RELATED_TO_TIMEOUT_ID)
+    row = row_tag(message.properties.app_id, timeout_id, ledger_id=ledger_id)
     tag = _own_tag(message, ledger_id)
     if row is None or tag is None:
         return None

@@ -6,7 +6,7 @@ has a connection of its own, because a broker under an alarm stops reading whoev
 A copy keeps the properties of the original byte for byte, but for what must change. That is done
 in the wire format, so that what we do not understand stays what it is. The broker has read every
 message that it holds, so the outer form is right; header tables are only taken apart where
-``read_properties`` had nothing to complain of. Source: AMQP 0-9-1, sections 2.3.5 and 4.2.
+``Properties`` had no problem. Source: AMQP 0-9-1, sections 2.3.5 and 4.2.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import BatchId, QueueName
 from migrator.rabbitmq.admin import admin_session
 from migrator.rabbitmq.connection import ConnectionSettings, EntityLocked
-from migrator.rabbitmq.event_loop import Connection, EventLoop
+from migrator.rabbitmq.event_loop import Connection, open_link
 from migrator.rabbitmq.messages import (
     FRAME_OVERHEAD_BYTES,
     EncodedMessage,
@@ -33,7 +33,7 @@ from migrator.rabbitmq.messages import (
     encode_fields,
 )
 from migrator.rabbitmq.names import PREFIX
-from migrator.rabbitmq.properties import HEADERS, property_spans
+from migrator.rabbitmq.properties import HEADERS, header_spans, property_spans
 from migrator.rabbitmq.publisher import Publisher, WindowLimits, encoded_bytes, in_chunks
 from migrator.transfer.rules import DROPPED
 
@@ -49,12 +49,6 @@ _EXPIRATION, _USER_ID = 8, 4
 _PROPERTY_BITS: Final = range(15, 1, -1)
 _SHED: Final = frozenset({_EXPIRATION, _USER_ID})
 """The first would end the copy before its time, the second is refused from another user."""
-
-_VALUE_BYTES: Final = dict(
-    zip(b"tbBsUuIifdlLTD", (1, 1, 1, 2, 2, 2, 4, 4, 4, 8, 8, 8, 8, 5), strict=True)
-)
-_VALUES_WITH_SIZE: Final = frozenset(b"SxFA")
-_VOID: Final = b"V"[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,22 +115,21 @@ class TransferLink:
         self._source = source.connection
         self._target = target.version
         self._poison: Publisher | None = None
-        self._loop = EventLoop()
+        self._link = open_link(
+            source.connection,
+            consume="migrator transfer take",
+            publish="migrator transfer give",
+            publish_to=target.connection,
+        )
         try:
-            taking = self._connect(source.connection, "take")
-            self._giving = self._connect(target.connection, "give")
-            self._publisher = self._publishing(self._giving)
+            self._publisher = self._publishing(self._link.publishing)
             self._exchanges = entry_exchanges(
                 target.connection, target.version, use_entries=use_entries
             )
-            self.levels = Levels(taking, source.version, limit=delivery_limit)
+            self.levels = Levels(self._link.consuming, source.version, limit=delivery_limit)
         except BaseException:
-            self._loop.close()
+            self._link.close()
             raise
-
-    def _connect(self, settings: ConnectionSettings, purpose: str) -> Connection:
-        client = f"migrator transfer {purpose}"
-        return Connection(self._loop, settings, client)
 
     def _publishing(self, connection: Connection) -> Publisher:
         return Publisher(
@@ -149,7 +142,7 @@ class TransferLink:
     @property
     def largest_header_bytes(self) -> int:
         """The most that properties and headers of a message may take."""
-        frame = self._giving.frame_max_bytes
+        frame = self._link.publishing.frame_max_bytes
         return frame - FRAME_OVERHEAD_BYTES - _CONTENT_BYTES if frame else _UNLIMITED_BYTES
 
     def copy(
@@ -173,7 +166,7 @@ class TransferLink:
             key,
             exchange,
             where.routing_key,
-            moved_properties(message.raw_properties, drop=DROPPED, put=headers),
+            moved_properties(message.properties.raw, drop=DROPPED, put=headers),
             message.body,
             # messages for the same destination, without a delay, share their fate
             (exchange, where.routing_key),
@@ -203,24 +196,24 @@ class TransferLink:
         if self._poison is None:
             with admin_session(self._source, purpose="declare") as admin:
                 admin.declare_queue(queue, {})
-            self._poison = self._publishing(self._connect(self._source, "poison"))
+            connection = Connection(self._link.loop, self._source, "migrator transfer poison")
+            self._poison = self._publishing(connection)
         copies = in_chunks(_poison_copies(queue, messages), bytes_of=encoded_bytes)
         self._poison.publish(_NO_ATTEMPT, copies, answers)
 
     def serve(self) -> None:
         """Let the connections do what is due (heartbeats), without waiting."""
-        self._loop.check()
-        self._loop.step(0)
+        self._link.loop.serve()
 
     def close(self) -> None:
         """Close all connections; never raises."""
-        self._loop.close()
+        self._link.close()
 
 
 def _poison_copies(queue: str, messages: Collection[LevelMessage]) -> Iterator[EncodedMessage]:
     for message in messages:
         found = {FOUND_KEY: message.routing_key, FOUND_PROBLEM: message.problem or "routing key"}
-        properties = poison_properties(message.raw_properties, put=found)
+        properties = poison_properties(message.properties.raw, put=found)
         yield EncodedMessage(message.tag, "", queue, properties, message.body, ("", queue))
 
 
@@ -231,14 +224,15 @@ def moved_properties(raw: bytes, *, drop: Collection[str], put: Mapping[str, str
     """Return *raw* with the headers *put* instead of its own, and without those in *drop*.
 
     Args:
-        raw: Flags and properties that ``read_properties`` could read.
+        raw: Flags and properties that could be read.
         drop: Names of headers.
         put: Text becomes a long string, a number an int32; they come last.
     """
     parts = dict(_properties(raw))
     gone = _names(frozenset((*drop, *put)))
     table = parts.get(HEADERS, b"\0\0\0\0")
-    kept = [entry for name, entry in _entries(table) if name not in gone]
+    spans = header_spans(table, 0, len(table))
+    kept = [table[at:end] for at, value, end in spans if table[at + 1 : value] not in gone]
     parts[HEADERS] = _table(b"".join(kept), put)
     return _joined(parts)
 
@@ -273,22 +267,6 @@ def _properties(raw: bytes) -> Iterator[tuple[int, bytes]]:
 def _joined(parts: Mapping[int, bytes]) -> bytes:
     flags = sum(1 << bit for bit in parts)
     return b"".join((_FLAGS.pack(flags), *(parts[bit] for bit in _PROPERTY_BITS if bit in parts)))
-
-
-def _entries(table: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield each header's name, and its bytes with name, type and value."""
-    at, end = _UINT32.size, len(table)
-    while at < end:
-        begin = at
-        at += 1 + table[at]
-        name = table[begin + 1 : at]
-        kind = table[at]
-        at += 1
-        if kind in _VALUES_WITH_SIZE:
-            at += _UINT32.size + _UINT32.unpack_from(table, at)[0]
-        elif kind != _VOID:
-            at += _VALUE_BYTES[kind]
-        yield name, table[begin:at]
 
 
 def _table(kept: bytes, put: Mapping[str, str | int]) -> bytes:

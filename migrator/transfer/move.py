@@ -326,9 +326,9 @@ class Transfer:
             delay_s, destination = parse_routing_key(message.routing_key)
         except ValueError:
             return None
-        size = len(message.raw_properties) + _HEADER_RESERVE_BYTES
+        size = len(message.properties.raw) + _HEADER_RESERVE_BYTES
         why, detail = WhyLeft.TOO_LARGE, ""
-        if not BROKER_INSTRUCTIONS.isdisjoint(message.headers):
+        if not BROKER_INSTRUCTIONS.isdisjoint(message.properties.headers):
             why, detail = WhyLeft.COPIES, "a message requests copies with a CC or BCC header"
         elif message.body_bytes > self.body_max_bytes:
             detail = f"a body of {counted(message.body_bytes, 'byte')}"
@@ -341,7 +341,7 @@ class Transfer:
             level=level,
             delay_s=delay_s,
             seen_at=message.seen_at,
-            headers=message.headers,
+            headers=message.properties.headers,
             has_our_clock=self.has_our_clock,
         )
         due = due_of(found, believe_headers=self.request.believe_headers)
@@ -387,7 +387,7 @@ class Transfer:
         for key, each in enumerate(movable):
             now = max(self.now(), each.message.seen_at)  # a clock that was set back
             wait_s = delay_s(each.due.at, now=now)
-            headers = new_headers(each.message.headers, each.due.at, delay_s=wait_s)
+            headers = new_headers(each.message.properties.headers, each.due.at, delay_s=wait_s)
             yield self.link.copy(
                 key, each.message, each.destination, delay_s=wait_s, headers=headers
             )

@@ -465,10 +465,10 @@ def _sighted(
 
     A key that nobody can read has no delay.
     """
-    if TAG not in message.raw_properties:
+    if TAG not in message.properties.raw:
         return None
-    timeout_id = message.header(RELATED_TO_TIMEOUT_ID)
-    row = row_tag(message.app_id, timeout_id, ledger_id=ledger_id)
+    timeout_id = message.properties.header(RELATED_TO_TIMEOUT_ID)
+    row = row_tag(message.properties.app_id, timeout_id, ledger_id=ledger_id)
     if row is None:
         return None
     try:

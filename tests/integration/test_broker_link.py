@@ -23,7 +23,7 @@ from migrator.handover.link import RabbitLink
 from migrator.handover.ports import Delayed
 from migrator.rabbitmq.connection import ConnectionSettings, TlsFiles
 from migrator.rabbitmq.event_loop import Connection, EventLoop
-from migrator.rabbitmq.frames import Delivered, keep_all
+from migrator.rabbitmq.frames import RawMessage, keep_all
 from migrator.rabbitmq.messages import PublishResult
 from migrator.rabbitmq.publisher import WindowLimits
 from tests.conftest import TlsMaterial, Vhost
@@ -134,7 +134,7 @@ def test_large_bodies_arrive_whole(url: str) -> None:
 
 def test_properties_that_outgrew_a_frame_are_read(url: str) -> None:
     """RabbitMQ adds ``x-death`` to headers that filled one, and sends them in one all the same."""
-    found: list[Delivered] = []
+    found: list[RawMessage] = []
     with plain_channel(url) as channel:
         channel.queue_declare("grown", durable=True)
         arguments = {
@@ -151,7 +151,7 @@ def test_properties_that_outgrew_a_frame_are_read(url: str) -> None:
         deadline_s = time.monotonic() + 10
         while not found and time.monotonic() < deadline_s:
             loop.wait_for_event(1.0)
-        assert lane.frame_max_bytes < len(found[0].properties)
+        assert lane.frame_max_bytes < len(found[0].properties.raw)
     assert found[0].body == b"{}"
 
 

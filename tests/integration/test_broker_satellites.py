@@ -23,7 +23,7 @@ from migrator.dispatcher.link import (
     open_satellite_link,
 )
 from migrator.errors import EntityMismatch, TargetError, TargetUnavailable
-from migrator.nservicebus.incoming import RawMessage
+from migrator.nservicebus.incoming import OutgoingMessage
 from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.admin import admin_session
 from migrator.rabbitmq.messages import PublishResult
@@ -55,7 +55,7 @@ def _opened(url: str, **limits: Any) -> Iterator[RabbitSatelliteLink]:
         link.close()
 
 
-def _message(body: bytes = b"{}", **changes: Any) -> RawMessage:
+def _message(body: bytes = b"{}", **changes: Any) -> OutgoingMessage:
     fields: dict[str, Any] = {
         "message_id": "m-1",
         "correlation_id": None,
@@ -65,7 +65,7 @@ def _message(body: bytes = b"{}", **changes: Any) -> RawMessage:
         "headers": {"NServiceBus.MessageId": "m-1", "Nothing": None, "Number": 7},
         "body": body,
     }
-    return RawMessage(**(fields | changes))
+    return OutgoingMessage(**(fields | changes))
 
 
 def _to(queue: str, *, exchange: str = "", **changes: Any) -> Routed:

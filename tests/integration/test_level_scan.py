@@ -115,8 +115,9 @@ def test_what_is_not_acknowledged_goes_back(url: str, version: DelaysVersion) ->
         scan = levels.scan(LEVEL, ScanLimits(), keep_all)
         found = _all(scan)
         assert scan.end is ScanEnd.EMPTY
-        assert [m.message_id for m in found] == [str(n) for n in range(50)]
-        assert all(m.headers == {"n": int(m.message_id or 0)} for m in found)
+        values = [m.properties.values for m in found]
+        assert [each.message_id for each in values] == [str(n) for n in range(50)]
+        assert [each.headers for each in values] == [{"n": n} for n in range(50)]
         assert {m.routing_key[56:] for m in found} == {"Sales.Orders"}
         assert abs(found[0].seen_at - datetime.now(UTC)) < timedelta(minutes=5)
         scan.acknowledge(m.tag for m in found[::2])

@@ -19,6 +19,7 @@ from migrator.delays.walk import LevelAccess, LevelPass, demand_shallow, walk
 from migrator.errors import DeliveryLimitNear, PreflightRefused
 from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.entities import QueueState, lowest_limit
+from migrator.rabbitmq.properties import Properties
 
 NOW = datetime(2026, 3, 1, 8, tzinfo=UTC)
 V1, V2 = DelaysVersion
@@ -29,13 +30,7 @@ ONE_S = ScanLimits(hold_s=1.0)
 
 def message(tag: int) -> LevelMessage:
     """Return a message of whomever."""
-    return LevelMessage(
-        tag=tag,
-        routing_key="",
-        seen_at=NOW,
-        raw_properties=b"\0\0",
-        body_bytes=0,
-    )
+    return LevelMessage(tag, False, b"", Properties(b"\0\0"), 0, seen_at=NOW)
 
 
 @dataclass

@@ -28,7 +28,7 @@ from migrator.ledger.held_destinations import HeldDestinations
 from migrator.ledger.states import BatchState
 from migrator.ledger.work import Lease, StoreEndpoint
 from migrator.nservicebus.conversion import BrokerLimits, Reason
-from migrator.nservicebus.incoming import IncomingMessage, RawMessage
+from migrator.nservicebus.incoming import IncomingMessage, OutgoingMessage
 from migrator.nservicebus.satellites import ClearTimeouts, DelayedMessage
 from migrator.nservicebus.timeouts import (
     NO_SAGA,
@@ -134,7 +134,7 @@ class Arrived:
     """One message that reached a queue."""
 
     queue: str
-    message: NativeMessage | RawMessage
+    message: NativeMessage | OutgoingMessage
     at: datetime
     delay: str
     """The routing key of a native delay, or empty."""
@@ -274,10 +274,10 @@ class Link:
             answers.confirmed.add(key)
         self.unanswered.clear()
 
-    def _arrive(self, route: Route, message: NativeMessage | RawMessage) -> None:
+    def _arrive(self, route: Route, message: NativeMessage | OutgoingMessage) -> None:
         queue = route.exchange or route.routing_key
         delay = route.routing_key if route.exchange.startswith("nsb.") else ""
-        if isinstance(message, RawMessage) and queue in self.broker.queues:
+        if isinstance(message, OutgoingMessage) and queue in self.broker.queues:
             copy = incoming(message.headers, message_id=message.message_id, body=message.body)
             self.broker.put(queue, copy)
         else:

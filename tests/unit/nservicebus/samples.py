@@ -10,7 +10,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from migrator.nservicebus.incoming import IncomingMessage, RawMessage
+from migrator.nservicebus.incoming import IncomingMessage, OutgoingMessage
 from migrator.nservicebus.timeouts import QueueName, StoredTimeout, TimeoutId
 from migrator.nservicebus.wiretime import build_wire_time
 
@@ -88,7 +88,7 @@ def incoming(headers: Mapping[str, object] | None = None, **changes: Any) -> Inc
     return IncomingMessage(**{**fields, **changes})
 
 
-def delivered(envelope: RawMessage) -> IncomingMessage:
+def delivered(envelope: OutgoingMessage) -> IncomingMessage:
     """Return *envelope* as a retry queue brings it back: sorted, and marked by the broker."""
     marks = {
         "x-death": [{"count": 1, "queue": "migrator.retry.Billing.Invoices.Timeouts.10"}],

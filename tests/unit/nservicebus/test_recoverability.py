@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pika.frame import Header
 
 from migrator.nservicebus import headers as h
-from migrator.nservicebus.incoming import IncomingMessage, RawMessage, normalised_headers
+from migrator.nservicebus.incoming import IncomingMessage, OutgoingMessage, normalised_headers
 from migrator.nservicebus.recoverability import (
     OFTEN,
     FailedAt,
@@ -66,13 +66,13 @@ def failed(
     text: str = "the row was refused",
     *,
     frame_max_bytes: int = FRAME_MAX,
-) -> RawMessage:
+) -> OutgoingMessage:
     """Return the copy of *message* for the error queue."""
     failure = Failure(kind="migrator.StoreRefused", text=text)
     return failed_copy(message, failure, at=AT, now=NOW, frame_max_bytes=frame_max_bytes)
 
 
-def is_raw(envelope: RawMessage) -> bool:
+def is_raw(envelope: OutgoingMessage) -> bool:
     """Return whether *envelope* is a copy that changes nothing."""
     return envelope.raw_properties is not None and not envelope.headers
 

@@ -16,7 +16,7 @@ from dev.servers import RabbitNode
 from migrator.delays.routing import DelaysVersion
 from migrator.errors import TargetUnavailable
 from migrator.handover.encoding import encode_message
-from migrator.handover.link import LinkSettings, RabbitLink, open_link
+from migrator.handover.link import LinkSettings, RabbitLink, open_lane
 from migrator.handover.ports import Delayed
 from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import BatchId, Lane, NativeMessage, QueueName, TimeoutId
@@ -129,7 +129,7 @@ def opened(
     """Open a link and close it afterwards; the broker may not have noticed the last one's end."""
 
     def attempt() -> RabbitLink:
-        return open_link(settings, lane=Lane(lane), owner="tester", prefetch=prefetch, guard=guard)
+        return open_lane(settings, lane=Lane(lane), owner="tester", prefetch=prefetch, guard=guard)
 
     link = _in_the_end(attempt, patience_s)
     try:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pika import frame, spec
 
-from migrator.rabbitmq.frames import Delivered, FrameReader, Keep
+from migrator.rabbitmq.frames import FrameReader, Keep, RawMessage, read_content_header
 from tests.unit.rabbitmq.test_messages import properties_of
 
 _STAGED, _RECEIPTS, _PUBLISHING, _PIKAS, _WHOLE = 1, 2, 3, 4, 5
@@ -32,10 +32,10 @@ class Stream:
 
     def _teller(self, channel: int) -> Any:
         def tell(*told: Any) -> None:
-            if isinstance(told[0], Delivered):
+            if isinstance(told[0], RawMessage):
                 found = told[0]
-                assert found.body_bytes == len(found.body or b"")
-                told = (found.tag, found.routing_key, found.properties, found.body)
+                assert found.body_bytes == len(found.body)
+                told = (found.tag, found.raw_key, found.properties.raw, found.body)
             self.told.append((channel, *told))
 
         return tell
@@ -154,7 +154,7 @@ def test_a_body_longer_than_announced_is_left_to_pika() -> None:
 @given(st.sampled_from(Keep), st.binary(max_size=60), st.integers(1, 20))
 def test_of_a_message_as_much_is_kept_as_was_chosen(keep: Keep, body: bytes, part: int) -> None:
     """Its reader is asked once, before the body comes; what was not chosen is not in memory."""
-    told, asked = list[Delivered](), list[object]()
+    told, asked = list[RawMessage](), list[object]()
     reader = FrameReader()
 
     def choose(properties: bytes, body_bytes: int) -> Keep:
@@ -170,16 +170,16 @@ def test_of_a_message_as_much_is_kept_as_was_chosen(keep: Keep, body: bytes, par
         assert not told
         return
     (found,) = told
-    assert (found.tag, found.routing_key, found.body_bytes) == (3, b"a.b", len(body))
+    assert (found.tag, found.routing_key, found.body_bytes) == (3, "a.b", len(body))
     assert found.is_redelivered
-    assert found.properties == (b"" if keep is Keep.NOTHING else raw)
-    assert found.body == (body if keep is Keep.ALL else None)
+    assert found.properties.raw == (b"" if keep is Keep.NOTHING else raw)
+    assert found.kept_body == (body if keep is Keep.ALL else None)
     assert found.body_hash == (sha256(body).hexdigest() if keep is Keep.HASH else "")
 
 
 def test_what_is_wanted_and_has_no_room_counts_as_if_it_were_not() -> None:
     """So its reader hears of it, and can give it back."""
-    stream, whole = Stream(), list[Delivered]()
+    stream, whole = Stream(), list[RawMessage]()
     stream.reader.read_deliveries(
         _STAGED,
         lambda *told: stream.told.append(told),
@@ -202,3 +202,37 @@ def test_a_body_is_read_in_time_proportional_to_its_size() -> None:
         at += stream.reader.read(frames[at : at + 2**20])
     assert time.process_time() - began_s < 3
     assert [told[-1] == body for told in stream.told] == [True]
+
+
+@given(
+    given_properties=properties_of(_TABLE),
+    body_bytes=st.integers(0, 2**40),
+    rest=st.binary(max_size=40),
+)
+def test_reading_a_content_header_agrees_with_pika(
+    given_properties: dict[str, Any], body_bytes: int, rest: bytes
+) -> None:
+    """Whatever properties a message has, frame size, channel, body size and app-id are right."""
+    header = frame.Header(9, body_bytes, spec.BasicProperties(**given_properties))
+    data = header.marshal()
+    found = read_content_header(data + rest)
+    assert found is not None
+    assert found[:3] == (len(data), 9, body_bytes)
+    assert found[3].app_id == found[3].values.app_id == given_properties.get("app_id")
+    assert found[3].raw == b"".join(spec.BasicProperties(**given_properties).encode())
+
+
+@pytest.mark.parametrize("cut", [0, 1, 6, 7, 20, -1])
+def test_a_frame_that_is_not_whole_is_left_to_pika(cut: int) -> None:
+    """Nothing is read from a frame whose end has not come yet."""
+    data = frame.Header(1, 5, spec.BasicProperties(app_id="a", headers={"k": "v"})).marshal()
+    assert read_content_header(data[:cut]) is None
+
+
+def test_other_and_broken_frames_are_left_to_pika() -> None:
+    """Bodies, wrong end marks and headers without properties are not ours to judge."""
+    data = frame.Header(1, 5, spec.BasicProperties(app_id="a" * 20)).marshal()
+    assert read_content_header(frame.Body(1, b"xyz").marshal()) is None
+    assert read_content_header(data[:-1] + b"\x00") is None
+    too_small = b"\x02\x00\x01\x00\x00\x00\x05" + b"\x00" * 5 + b"\xce" + data
+    assert read_content_header(too_small) is None

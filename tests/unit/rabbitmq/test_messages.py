@@ -9,14 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pika import frame, spec
 
-from migrator.nservicebus.incoming import RawMessage
+from migrator.nservicebus.incoming import OutgoingMessage
 from migrator.rabbitmq.messages import (
     encode_properties,
     encode_publish,
     encode_raw,
-    read_content_header,
     short_string,
-    whole_content_header,
 )
 
 _SHORT = st.text(max_size=60)
@@ -38,9 +36,9 @@ def _by_pika(properties: Any, exchange: str, key: str, body: bytes, frame_max: i
 _TEXTS = ("message_id", "correlation_id", "type", "reply_to", "content_type")
 
 
-def _raw(**changes: Any) -> RawMessage:
+def _raw(**changes: Any) -> OutgoingMessage:
     fields: dict[str, Any] = dict.fromkeys(_TEXTS)
-    return RawMessage(**(fields | {"headers": {}, "body": b""} | changes))
+    return OutgoingMessage(**(fields | {"headers": {}, "body": b""} | changes))
 
 
 @given(
@@ -92,36 +90,3 @@ def properties_of(table: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, 
     texts = (*_TEXTS, "content_encoding", "expiration", "user_id", "app_id", "cluster_id")
     every = {"headers": table, **numbers, **dict.fromkeys(texts, _SHORT)}
     return st.fixed_dictionaries({}, optional=every)
-
-
-@given(
-    given_properties=properties_of(_TABLE),
-    body_bytes=st.integers(0, 2**40),
-    rest=st.binary(max_size=40),
-)
-def test_reading_a_content_header_agrees_with_pika(
-    given_properties: dict[str, Any], body_bytes: int, rest: bytes
-) -> None:
-    """Whatever properties a message has, frame size, channel, body size and app-id are right."""
-    header = frame.Header(9, body_bytes, spec.BasicProperties(**given_properties))
-    data = header.marshal()
-    expected = (len(data), 9, body_bytes, given_properties.get("app_id"))
-    assert read_content_header(data + rest) == expected
-    properties = b"".join(spec.BasicProperties(**given_properties).encode())
-    assert whole_content_header(data + rest) == (*expected[:3], properties)
-
-
-@pytest.mark.parametrize("cut", [0, 1, 6, 7, 20, -1])
-def test_a_frame_that_is_not_whole_is_left_to_pika(cut: int) -> None:
-    """Nothing is read from a frame whose end has not come yet."""
-    data = frame.Header(1, 5, spec.BasicProperties(app_id="a", headers={"k": "v"})).marshal()
-    assert read_content_header(data[:cut]) is None
-
-
-def test_other_and_broken_frames_are_left_to_pika() -> None:
-    """Bodies, wrong end marks and properties that run over the end are not ours to judge."""
-    data = frame.Header(1, 5, spec.BasicProperties(app_id="a" * 20)).marshal()
-    assert read_content_header(frame.Body(1, b"xyz").marshal()) is None
-    assert read_content_header(data[:-1] + b"\x00") is None
-    too_small = b"\x02\x00\x01\x00\x00\x00\x05" + b"\x00" * 5 + b"\xce" + data
-    assert whole_content_header(too_small) is None

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pika import spec
 
-from migrator.rabbitmq.properties import read_properties
+from migrator.rabbitmq.properties import Properties
 from migrator.transfer.broker import moved_properties, poison_properties
 
 _SHORT = st.text(max_size=20)
@@ -72,7 +72,7 @@ def test_a_moved_message_keeps_all_but_what_must_change(properties: dict[str, An
     headers = {k: v for k, v in expected.get("headers", {}).items() if k not in ("x-death", "put")}
     assert _decoded(moved) == expected | {"headers": headers | {"put": "new", "n": -5}}
     assert list(_decoded(moved)["headers"])[-2:] == ["put", "n"]
-    assert read_properties(moved).problem is None
+    assert Properties(moved).values.problem is None
 
 
 @given(_PROPERTIES)

@@ -25,6 +25,7 @@ from migrator.nservicebus.headers import DELAY_IN_SECONDS, TIME_SENT
 from migrator.nservicebus.timeouts import QueueName
 from migrator.nservicebus.wiretime import build_wire_time
 from migrator.rabbitmq.messages import EncodedMessage, PublishResult
+from migrator.rabbitmq.properties import Properties
 from migrator.transfer.broker import TransferLink
 from migrator.transfer.move import Movable, Outcome, Stays, Transfer, WhyLeft
 from migrator.transfer.rules import RETRIES, TransferRequest
@@ -43,9 +44,10 @@ def message(
     properties = spec.BasicProperties(headers=changes.pop("headers", sent), message_id=name)
     fields: dict[str, Any] = {
         "tag": 0,
-        "routing_key": key,
+        "is_redelivered": False,
+        "raw_key": key.encode(),
         "seen_at": NOW,
-        "raw_properties": b"".join(properties.encode()),
+        "properties": Properties(b"".join(properties.encode())),
     }
     body = changes.pop("body", name.encode())
     fields |= {"body_bytes": len(body), "kept_body": body}
@@ -191,7 +193,7 @@ def test_what_the_broker_gives_back_or_refuses_stays() -> None:
     """A returned message names a destination without a way; a nacked one may be tried again."""
     place = Place(returned={"Blind"}, nacked={"Full"})
     place.put(*(message(f"b{n}", to="Blind") for n in range(5)), message("f", to="Full"))
-    place.put(message("odd", routing_key="odd"))  # its copy is refused, too
+    place.put(message("odd", raw_key=b"odd"))  # its copy is refused, too
     outcome = _run(place)
     assert outcome.why_left == {WhyLeft.DESTINATION_UNBOUND: 5, WhyLeft.REFUSED: 2}
     assert "could not route" in outcome.destinations[QueueName("Blind")].detail
@@ -205,9 +207,9 @@ def test_what_the_broker_gives_back_or_refuses_stays() -> None:
         ({"more": {"CC": ["elsewhere"]}}, WhyLeft.COPIES),
         ({"body": b"x" * 101}, WhyLeft.TOO_LARGE),
         ({"more": {"long": "x" * 800}}, WhyLeft.TOO_LARGE),
-        ({"raw_properties": b"what?"}, type(None)),
-        ({"key_problem": "not UTF-8"}, type(None)),
-        ({"routing_key": "odd"}, type(None)),
+        ({"properties": Properties(b"what?")}, type(None)),
+        ({"raw_key": b"\xff"}, type(None)),
+        ({"raw_key": b"odd"}, type(None)),
     ],
 )
 def test_what_becomes_of_a_message_is_known_before_anything_is_sent(

@@ -40,7 +40,7 @@ def test_what_agrees_is_balanced() -> None:
     world.add(timedelta(seconds=-1))  # due, and gone
     world.put(world.add(state="committing", handed_over_at=None))  # a daemon works
     for headers in ({}, {"NServiceBus.RelatedToTimeoutId": b"\xff"}):
-        world.put(world.table[0], routing_key="what?", app_id=None, headers=headers)
+        world.put(world.table[0], raw_key=b"what?", app_id=None, headers=headers)
     # a delayed retry has the id of the timeout it once was, and is somebody else's
     gone = world.add(timedelta(seconds=-60))
     for mark in ("", "migrator/zz/1.1.3", "migrator/a1/1.1.receipt", "Sales", "migrator/a1/7.1.3"):
@@ -391,7 +391,7 @@ def test_a_key_that_nobody_can_read_is_no_delay() -> None:
     """The message is there all the same."""
     world = healthy(1)
     (message,) = world.take_out(world.table[0])
-    world.levels[3] = [replace(message, routing_key="Shipping")]
+    world.levels[3] = [replace(message, raw_key=b"Shipping")]
     assert counts(world) == {}
 
 

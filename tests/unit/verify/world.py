@@ -21,6 +21,7 @@ from migrator.ledger.states import BatchState
 from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
 from migrator.nservicebus.tags import Attempt, RowTag, build_tag
 from migrator.nservicebus.timeouts import BatchId, EndpointName, QueueName, TimeoutId
+from migrator.rabbitmq.properties import Properties
 from migrator.verify.levels import Parts, VerifyPlan
 from migrator.verify.report import (
     BatchGap,
@@ -63,9 +64,9 @@ def body_of(row: EvidenceRecord) -> bytes:
     return f"body of {row.timeout_id}".encode()
 
 
-def encoded(**properties: Any) -> bytes:
+def encoded(**properties: Any) -> Properties:
     """Return properties as they come from a broker."""
-    return b"".join(spec.BasicProperties(**properties).encode())
+    return Properties(b"".join(spec.BasicProperties(**properties).encode()))
 
 
 class FakeScan:
@@ -170,9 +171,10 @@ class World:
         where = address(delays, wait_s, QueueName("Shipping"))
         message: dict[str, Any] = {
             "tag": 1,
-            "routing_key": where.routing_key,
+            "is_redelivered": False,
+            "raw_key": where.routing_key.encode(),
             "seen_at": NOW,
-            "raw_properties": encoded(
+            "properties": encoded(
                 headers=changes.pop("headers", {RELATED_TO_TIMEOUT_ID: row.timeout_id}),
                 app_id=changes.pop(
                     "app_id",
@@ -191,7 +193,9 @@ class World:
         """Remove every message of *row*."""
         taken = []
         for level, found in self.levels.items():
-            mine = [m for m in found if m.headers.get(RELATED_TO_TIMEOUT_ID) == row.timeout_id]
+            mine = [
+                m for m in found if m.properties.header(RELATED_TO_TIMEOUT_ID) == row.timeout_id
+            ]
             self.levels[level] = [each for each in found if each not in mine]
             taken += mine
         return taken
