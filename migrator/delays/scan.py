@@ -30,10 +30,12 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from migrator.delays.routing import DelaysVersion, level_name
+from migrator.delays.routing import DelaysVersion, level_name, parse_routing_key
+from migrator.delays.tagged import TaggedMessage
 from migrator.errors import DeliveryLimitNear, TargetError, TargetUnavailable
-from migrator.nservicebus.tags import TAG
-from migrator.nservicebus.timeouts import BITS
+from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
+from migrator.nservicebus.tags import TAG, find_tag
+from migrator.nservicebus.timeouts import BITS, TimeoutId
 from migrator.rabbitmq.entities import QueueFacts
 from migrator.rabbitmq.frames import ChooseKeep, Keep, RawMessage
 from migrator.rabbitmq.properties import Properties
@@ -66,6 +68,39 @@ class LevelMessage(RawMessage):
 
     seen_at: datetime = field(kw_only=True)
     """Aware, UTC: when it came to us."""
+
+
+def find_tagged(
+    message: LevelMessage, version: DelaysVersion, level: int, *, ledger_id: str
+) -> TaggedMessage | None:
+    """Return *message* of *level* if it bears the tag of a row of the ledger; else None.
+
+    The tag alone says which row it is. The timeout's id alone proves nothing: a timeout manager
+    writes it as well, and a delayed retry of what was delivered long ago still has it.
+    """
+    properties = message.properties
+    tag = find_tag(properties.app_id, ledger_id) if TAG in properties.raw else None
+    if tag is None or tag.row_index is None:
+        return None
+    timeout_id = properties.header(RELATED_TO_TIMEOUT_ID)
+    if not isinstance(timeout_id, str) or not timeout_id:
+        return None
+    try:
+        delay_s, _ = parse_routing_key(message.routing_key)
+    except ValueError:
+        delay_s = 0
+    return TaggedMessage(
+        batch=tag.attempt.batch,
+        row_index=tag.row_index,
+        timeout_id=TimeoutId(timeout_id),
+        attempt=tag.attempt.number,
+        body_bytes=message.body_bytes,
+        body_hash=message.body_hash,
+        version=version.value,
+        level=level,
+        delay_s=delay_s,
+        seen_at_s=message.seen_at.timestamp(),
+    )
 
 
 class ScanEnd(Enum):

@@ -68,12 +68,22 @@ def parse_tag(app_id: str | None) -> MessageTag:
     found = _FORM.fullmatch(app_id or "")
     if found is None:
         raise UnknownTag(f"app-id {(app_id or '')[:80]!a} is not a tag of migrator")
+    return _tag(found)
+
+
+def _tag(found: re.Match[str]) -> MessageTag:
     ledger_id, batch, attempt, last = found.groups()
     return MessageTag(
         ledger_id=ledger_id,
         attempt=Attempt(batch=BatchId(int(batch)), number=int(attempt)),
         row_index=None if last == _RECEIPT else int(last),
     )
+
+
+def find_tag(app_id: str | None, ledger_id: str) -> MessageTag | None:
+    """Return the tag in *app_id*; None: it is none of the ledger *ledger_id*."""
+    found = _FORM.fullmatch(app_id or "")
+    return None if found is None or found[1] != ledger_id else _tag(found)
 
 
 def row_tag(app_id: str | None, timeout_id: object, *, ledger_id: str) -> RowTag | None:

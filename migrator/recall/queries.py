@@ -30,10 +30,11 @@ from sqlalchemy import (
 from migrator.database.engine import reading
 from migrator.database.portable import among, flag, for_update, pair_in, prefer_indexes
 from migrator.database.types import byte_length
+from migrator.delays.tagged import TaggedMessage
 from migrator.errors import LedgerError
 from migrator.ledger.states import BatchState, RowState
 from migrator.ledger.tables import LedgerTables
-from migrator.recall.rules import RecallForecast, RecallOutcome, RecallScope, Sighting
+from migrator.recall.rules import RecallForecast, RecallOutcome, RecallScope
 
 _CHUNK: Final = 500
 """Batches whose rows are read with one query."""
@@ -240,12 +241,12 @@ def _share(first: datetime, last: datetime, until: datetime, size: int) -> int:
 # ── messages that were found ──────────────────────────────────────────────────────────────────
 
 
-def sighted_rows(
-    ledger: LedgerTables, sightings: Collection[Sighting], scope: RecallScope, *, dialect: str
+def locked_rows(
+    ledger: LedgerTables, messages: Collection[TaggedMessage], scope: RecallScope, *, dialect: str
 ) -> Select[Any]:
-    """Return a query for what ``judge`` asks of the rows of *sightings*; it locks them."""
+    """Return a query for what ``judge`` asks of the rows of *messages*; it locks them."""
     row, batch = ledger.timeout, ledger.batch
-    keys = {key_of(sighting) for sighting in sightings}
+    keys = {each.row for each in messages}
     meant = [*of_batches(batch.c, scope), *of_rows(row.c, scope)]
     query = (
         select(
@@ -269,28 +270,23 @@ def sighted_rows(
 def rows_of(
     connection: Connection,
     ledger: LedgerTables,
-    sightings: Collection[Sighting],
+    messages: Collection[TaggedMessage],
     scope: RecallScope,
 ) -> Mapping[tuple[int, int], Row[Any]]:
-    """Return the rows of *sightings* that there are, by ``key_of``; they are locked."""
-    query = sighted_rows(ledger, sightings, scope, dialect=connection.dialect.name)
+    """Return the rows of *messages* that there are, by batch and index; they are locked."""
+    query = locked_rows(ledger, messages, scope, dialect=connection.dialect.name)
     return {(row.batch_id, row.row_index): row for row in connection.execute(query)}
 
 
-def key_of(sighting: Sighting) -> tuple[int, int]:
-    """Return by which a row is found: its batch, and its index in there."""
-    return sighting.row.batch, sighting.row.row_index
-
-
-def judge(row: Row[Any] | None, sighting: Sighting, not_before: datetime) -> RecallOutcome:
-    """Return what *sighting* is; ``RESTORED`` means that its row is to be restored.
+def judge(row: Row[Any] | None, message: TaggedMessage, not_before: datetime) -> RecallOutcome:
+    """Return what *message* is; ``RESTORED`` means that its row is to be restored.
 
     A row that an earlier recall began to restore may be in the store already: that is finished
     whatever this recall means, and however near it is due, else it would be sent twice.
     """
     if row is None:
         return RecallOutcome.FOREIGN
-    if row.store_id != sighting.row.timeout_id or row.body_bytes != sighting.body_bytes:
+    if row.store_id != message.timeout_id or row.body_bytes != message.body_bytes:
         return RecallOutcome.DIFFERENT
     if row.state == RowState.RECALLED:
         return RecallOutcome.LEFTOVER

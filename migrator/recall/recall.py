@@ -19,15 +19,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from migrator.delays.routing import DelaysVersion
-from migrator.delays.scan import LevelMessage, Levels, LevelScan, ScanEnd, ScanLimits
+from migrator.delays.scan import LevelMessage, Levels, LevelScan, ScanEnd, ScanLimits, find_tagged
+from migrator.delays.tagged import TaggedMessage
 from migrator.delays.walk import LevelPass, WalkProgress, WalkTerms, demand_shallow, walk
 from migrator.ledger.batches import SqlRuns
 from migrator.ledger.lease_keeper import OwnedLease, recalling_alone
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.queries import LedgerQueries
 from migrator.ledger.work import Clock, FaultPoint
-from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
-from migrator.nservicebus.tags import row_tag
 from migrator.nservicebus.timeouts import BITS
 from migrator.recall.restore import Recalls
 from migrator.recall.rules import (
@@ -36,7 +35,6 @@ from migrator.recall.rules import (
     RecallForecast,
     RecallOutcome,
     RecallScope,
-    Sighting,
     demand_settled,
 )
 
@@ -119,7 +117,7 @@ class Recall:
     clock: Clock
     """The database's time."""
     ledger_id: str
-    """By whose mark our messages are known."""
+    """By whose tag our messages are known."""
     fault: FaultPoint
     """Called at each step."""
 
@@ -172,27 +170,27 @@ class _Walk:
     def _meet(self, level: int, scan: LevelScan, found: Sequence[LevelMessage]) -> int:
         self.held.check()
         self.seen += len(found)
-        taken = self._chunk(scan, found)
+        taken = self._chunk(level, scan, found)
         restored = self.outcomes[RecallOutcome.RESTORED]
         self.progress(WalkProgress(level=level, seen=self.seen, restored=restored))
         return taken
 
-    def _chunk(self, scan: LevelScan, found: Sequence[LevelMessage]) -> int:
-        sightings = {m.tag: s for m in found if (s := self._sighting(m)) is not None}
+    def _chunk(self, level: int, scan: LevelScan, found: Sequence[LevelMessage]) -> int:
+        tagged = {m.tag: t for m in found if (t := self._tagged(level, m)) is not None}
         outcomes = self.recall.recalls.restore(
-            set(sightings.values()),
+            set(tagged.values()),
             self.scope,
             self.held.lease,
             not_before=self.recall.clock.now() + self.terms.margin,
         )
         self.recall.fault("recall.restored")
-        may_go, restored = [], set[Sighting]()
-        for tag, sighting in sightings.items():
-            outcome = outcomes[sighting]
-            if sighting in restored:  # its row is back once, whatever copies of it there are
-                outcome = RecallOutcome.LEFTOVER
-            elif outcome is RecallOutcome.RESTORED:
-                restored.add(sighting)
+        may_go, restored = [], set[tuple[int, int]]()
+        for tag, message in tagged.items():
+            outcome = outcomes[message]
+            if outcome is RecallOutcome.RESTORED:
+                if message.row in restored:  # it is back once, whatever copies of it there are
+                    outcome = RecallOutcome.LEFTOVER
+                restored.add(message.row)
             self.outcomes[outcome] += 1
             if outcome in MAY_GO:
                 may_go.append(tag)
@@ -200,11 +198,9 @@ class _Walk:
         self.recall.fault("recall.acknowledged")
         return len(may_go)
 
-    def _sighting(self, message: LevelMessage) -> Sighting | None:
-        """Return which row *message* is; None when it is no message of this ledger."""
-        timeout_id = message.properties.header(RELATED_TO_TIMEOUT_ID)
-        row = row_tag(message.properties.app_id, timeout_id, ledger_id=self.recall.ledger_id)
-        return None if row is None else Sighting(row=row, body_bytes=message.body_bytes)
+    def _tagged(self, level: int, message: LevelMessage) -> TaggedMessage | None:
+        version, ledger_id = self.recall.version, self.recall.ledger_id
+        return find_tagged(message, version, level, ledger_id=ledger_id)
 
 
 def _once_more(found: LevelPass) -> ScanLimits | None:

@@ -23,13 +23,14 @@ from typing import Any, ClassVar
 from sqlalchemy import Connection, Engine, Row
 
 from migrator.database.engine import writing
+from migrator.delays.tagged import TaggedMessage
 from migrator.errors import LedgerError, MigratorError, SourceGone, StoreError
 from migrator.ledger.claims import under_lease
 from migrator.ledger.states import RowState
 from migrator.ledger.tables import LedgerPart, LedgerTables
 from migrator.ledger.work import FaultPoint, Lease
-from migrator.recall.queries import forecast, judge, key_of, rows_of
-from migrator.recall.rules import RecallForecast, RecallOutcome, RecallScope, Sighting
+from migrator.recall.queries import forecast, judge, rows_of
+from migrator.recall.rules import RecallForecast, RecallOutcome, RecallScope
 from migrator.stores.documents.claims import DocumentClaims
 from migrator.stores.documents.ledger import DocumentLedger, KeptRow
 from migrator.stores.sql.claims import SqlClaims
@@ -47,19 +48,19 @@ class Recalls(LedgerPart, ABC):
 
     def restore(
         self,
-        sightings: Collection[Sighting],
+        messages: Collection[TaggedMessage],
         scope: RecallScope,
         lease: Lease,
         *,
         not_before: datetime,
-    ) -> Mapping[Sighting, RecallOutcome]:
-        """Restore the rows of *sightings* that are meant; say what each is.
+    ) -> Mapping[TaggedMessage, RecallOutcome]:
+        """Restore the rows of *messages* that are meant; say what each is.
 
         A row that is restored is in its legacy table and marked ``recalled`` in the ledger.
         Repeating is harmless: a row is restored once.
 
         Args:
-            sightings: Messages that were found; they are held meanwhile.
+            messages: They are unacked meanwhile.
             scope: Which rows are meant.
             lease: The recall's own.
             not_before: Rows due before this are left to the broker.
@@ -69,22 +70,22 @@ class Recalls(LedgerPart, ABC):
             StoreUnavailable: Some rows may be restored; calling again with the same messages
                 finishes that, and records it.
         """
-        if not sightings:
+        if not messages:
             return {}
         with (
             writing(self._engine, self._failed, doing=self._doing) as connection,
             under_lease(connection, self._tables, lease),
         ):
-            known = rows_of(connection, self._tables, sightings, scope)
-            judged = {s: judge(known.get(key_of(s)), s, not_before) for s in sightings}
+            known = rows_of(connection, self._tables, messages, scope)
+            judged = {s: judge(known.get(s.row), s, not_before) for s in messages}
             wanted = [s for s, outcome in judged.items() if outcome is RecallOutcome.RESTORED]
-            finish = self._begin(connection, {s: known[key_of(s)] for s in wanted})
+            finish = self._begin(connection, {s: known[s.row] for s in wanted})
         return {**judged, **finish()}
 
     @abstractmethod
     def _begin(
-        self, connection: Connection, wanted: Mapping[Sighting, Row[Any]]
-    ) -> Callable[[], Mapping[Sighting, RecallOutcome]]:
+        self, connection: Connection, wanted: Mapping[TaggedMessage, Row[Any]]
+    ) -> Callable[[], Mapping[TaggedMessage, RecallOutcome]]:
         """Begin to restore the rows that are *wanted*, in the transaction of *connection*.
 
         Return what is called after its commit, and tells what became of them, if anything else.
@@ -126,16 +127,16 @@ class SqlRecalls(Recalls):
 
     def restore(
         self,
-        sightings: Collection[Sighting],
+        messages: Collection[TaggedMessage],
         scope: RecallScope,
         lease: Lease,
         *,
         not_before: datetime,
-    ) -> Mapping[Sighting, RecallOutcome]:
+    ) -> Mapping[TaggedMessage, RecallOutcome]:
         """Leave out rows that their table does not take; see ``Recalls``."""
         while True:
             try:
-                return super().restore(sightings, scope, lease, not_before=not_before)
+                return super().restore(messages, scope, lease, not_before=not_before)
             except PutBackRefused as exc:
                 found = self._claims.refusals(exc)
                 self._refused |= found.keys()
@@ -150,21 +151,21 @@ class SqlRecalls(Recalls):
                 )
 
     def _begin(
-        self, connection: Connection, wanted: Mapping[Sighting, Row[Any]]
-    ) -> Callable[[], Mapping[Sighting, RecallOutcome]]:
+        self, connection: Connection, wanted: Mapping[TaggedMessage, Row[Any]]
+    ) -> Callable[[], Mapping[TaggedMessage, RecallOutcome]]:
         """Insert what is wanted, table by table; return what stays, and why."""
-        left = dict[Sighting, RecallOutcome]()
+        left = dict[TaggedMessage, RecallOutcome]()
         row = self._tables.timeout
         for source in sorted({found.source for found in wanted.values()}):
             legacy = self._store.legacy_table(source)
             of_source = {s: found for s, found in wanted.items() if found.source == source}
             there = ids_there(connection, legacy, [each.store_id for each in of_source.values()])
             free = list[int]()
-            for sighting, found in of_source.items():
+            for message, found in of_source.items():
                 if found.store_id in there:
-                    left[sighting] = RecallOutcome.TAKEN
+                    left[message] = RecallOutcome.TAKEN
                 elif found.id in self._refused:
-                    left[sighting] = RecallOutcome.REFUSED
+                    left[message] = RecallOutcome.REFUSED
                 else:
                     free.append(found.id)
             if free:
@@ -199,13 +200,13 @@ class DocumentRecalls(Recalls):
         """Sources that were found to be gone; no more rows of them are recorded."""
 
     def _begin(
-        self, connection: Connection, wanted: Mapping[Sighting, Row[Any]]
-    ) -> Callable[[], Mapping[Sighting, RecallOutcome]]:
+        self, connection: Connection, wanted: Mapping[TaggedMessage, Row[Any]]
+    ) -> Callable[[], Mapping[TaggedMessage, RecallOutcome]]:
         going = {s: row.id for s, row in wanted.items() if row.source not in self._gone}
         rows = {row.id: row for row in self._records.kept(connection, {*going.values()})}
         self._records.mark_going(connection, [*rows.values()], RowState.RECALLED)
 
-        def finish() -> Mapping[Sighting, RecallOutcome]:
+        def finish() -> Mapping[TaggedMessage, RecallOutcome]:
             became = self._restored([*rows.values()]) if rows else {}
             return {s: became[going[s]] if s in going else RecallOutcome.STORE_GONE for s in wanted}
 

@@ -14,7 +14,6 @@ from typing import Final
 from migrator.errors import PreflightRefused
 from migrator.ledger.states import HALF_DONE, BatchState, Mode
 from migrator.ledger.work import Batch
-from migrator.nservicebus.tags import RowTag
 from migrator.nservicebus.timeouts import RunId
 
 
@@ -38,9 +37,9 @@ class RecallOutcome(StrEnum):
     STORE_GONE = "store_gone"
     """The store it came from is gone, or is not the one of the settings; it stays."""
     DIFFERENT = "different"
-    """It bears the mark of a row of ours, but neither its id nor its content."""
+    """It bears the tag of a row of ours, but neither its id nor its content."""
     FOREIGN = "foreign"
-    """It bears no mark of this ledger, or one of a row that is no longer known."""
+    """It bears no tag of this ledger, or one of a row that is no longer known."""
 
 
 MARGIN: Final = timedelta(minutes=1)
@@ -58,14 +57,6 @@ STAYED: Final = (
 """Outcomes that leave a message of ours where it is."""
 _IN_LEDGER: Final = HALF_DONE | {BatchState.CLAIMED, BatchState.STAGING}
 """States of an open batch of which nothing can have left migrator's own queues."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sighting:
-    """A message in a delay level that bears this ledger's mark."""
-
-    row: RowTag
-    body_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

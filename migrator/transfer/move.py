@@ -31,6 +31,7 @@ from migrator.delays.routing import (
     parse_routing_key,
 )
 from migrator.delays.scan import LevelMessage, LevelScan, ScanLimits, utc_now
+from migrator.delays.tagged import Place
 from migrator.delays.topology import delivery_limit, inspect_delays
 from migrator.delays.walk import LevelPass, walk
 from migrator.errors import ConfigError, PreflightRefused
@@ -46,7 +47,7 @@ from migrator.rabbitmq.publisher import WindowLimits
 from migrator.rabbitmq.server import is_our_clock
 from migrator.text import counted
 from migrator.transfer.broker import Side, TransferLink, is_same_place
-from migrator.transfer.rules import Due, FoundMessage, TransferRequest, due_of, new_headers
+from migrator.transfer.rules import Due, TransferRequest, due_of, new_headers
 
 if TYPE_CHECKING:  # not every broker has the API, and its client is slow to import
     from migrator.rabbitmq.management import ManagementApi
@@ -336,15 +337,13 @@ class Transfer:
             detail = f"headers of {counted(size, 'byte')}"
         if detail:
             return Stays(destination=destination, why=why, detail=detail)
-        found = FoundMessage(
-            version=self.request.source,
-            level=level,
-            delay_s=delay_s,
+        due = due_of(
+            message.properties.headers,
+            Place(level, delay_s, self.request.source),
             seen_at=message.seen_at,
-            headers=message.properties.headers,
             has_our_clock=self.has_our_clock,
+            believe_headers=self.request.believe_headers,
         )
-        due = due_of(found, believe_headers=self.request.believe_headers)
         return Movable(message=message, destination=destination, due=due)
 
     def _leave(self, destination: QueueName | None, why: WhyLeft, detail: str) -> None:

@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from migrator.delays.routing import DelaysVersion, level_name
+from migrator.delays.tagged import Place
 from migrator.nservicebus import headers as h
 from migrator.nservicebus.wiretime import NotAWireTime, build_wire_time, parse_wire_time, seconds_up
 from migrator.rabbitmq.names import PREFIX
@@ -85,22 +86,6 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoundMessage:
-    """One message, seen in the queue of a level."""
-
-    version: DelaysVersion
-    level: int
-    delay_s: int
-    """What its routing key says: the whole delay, when it was published."""
-    seen_at: datetime
-    """Aware, UTC: when the broker delivered it to us."""
-    headers: Mapping[str, object]
-    """As AMQP values; nothing in them can be trusted."""
-    has_our_clock: bool = True
-    """Whether the broker's clock is that of *seen_at*; if not, its times prove nothing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Due:
     """When a message is to be delivered."""
 
@@ -115,15 +100,28 @@ class Due:
         return bool(self.uncertainty)
 
 
-def due_of(sighting: FoundMessage, *, believe_headers: bool = True) -> Due:
-    """Return when the message of *sighting* is due.
+def due_of(
+    headers: Mapping[str, object],
+    place: Place,
+    *,
+    seen_at: datetime,
+    has_our_clock: bool = True,
+    believe_headers: bool = True,
+) -> Due:
+    """Return when a message is due.
 
     Args:
-        sighting: Where it was found, and with what.
+        headers: Its own, as AMQP values; nothing in them can be trusted.
+        place: Where it was found.
+        seen_at: Aware, UTC: when the broker delivered it to us.
+        has_our_clock: Whether the broker's clock is that of *seen_at*; if not, its times prove
+            nothing.
         believe_headers: False: only what the broker proves counts, whatever the headers say.
     """
-    span = proved_span(sighting)
-    claimed = [claim for claim in _claims(sighting) if span.near(claim)] if believe_headers else []
+    entered_at = _entered_at(headers, place) if has_our_clock else None
+    span = proved_span(place, seen_at=seen_at, entered_at=entered_at)
+    claims = _claims(headers, place.delay_s) if believe_headers else ()
+    claimed = [claim for claim in claims if span.near(claim)]
     if claimed:
         return Due(at=span.clamp(max(claimed)))
     return Due(at=span.latest, uncertainty=span.width)
@@ -132,13 +130,13 @@ def due_of(sighting: FoundMessage, *, believe_headers: bool = True) -> Due:
 # ── what the broker proves ──────────────────────────────────────────────────────────────────────
 
 
-def proved_span(sighting: FoundMessage) -> Span:
-    """Return when the message is due by where it is, and by when it came there if that is known."""
-    by_key = key_span(sighting.level, sighting.delay_s, seen_at=sighting.seen_at)
-    entered_at = _entered_at(sighting)
+def proved_span(place: Place, *, seen_at: datetime, entered_at: datetime | None) -> Span:
+    """Return when a message is due by where it is, and by when it came there if that is known."""
+    level, delay_s, _ = place
+    by_key = key_span(level, delay_s, seen_at=seen_at)
     if entered_at is None:
         return by_key
-    rest = timedelta(seconds=2**sighting.level + lower_s(sighting.level, sighting.delay_s))
+    rest = timedelta(seconds=2**level + lower_s(level, delay_s))
     # the broker writes whole seconds, cut off: it came within the second that began then
     by_time = Span(earliest=entered_at + rest, latest=entered_at + _SECOND + rest)
     return narrowed(by_key, by_time)
@@ -177,17 +175,16 @@ def last_passed(level: int, delay_s: int) -> int | None:
     return level + (higher & -higher).bit_length()
 
 
-def _entered_at(sighting: FoundMessage) -> datetime | None:
+def _entered_at(headers: Mapping[str, object], place: Place) -> datetime | None:
     """Return the beginning of the second in which the message left the level before.
 
-    Only a single death in that queue counts: two mean that one of them was on another journey;
-    and only where the broker's clock is ours.
+    Only a single death in that queue counts: two mean that one of them was on another journey.
     """
-    passed = last_passed(sighting.level, sighting.delay_s)
-    deaths = sighting.headers.get(DEATHS)
-    if passed is None or not sighting.has_our_clock or not isinstance(deaths, list):
+    passed = last_passed(place.level, place.delay_s)
+    deaths = headers.get(DEATHS)
+    if passed is None or not isinstance(deaths, list):
         return None
-    queue = level_name(sighting.version, passed)
+    queue = level_name(place.version, passed)
     there = [d for d in deaths if isinstance(d, dict) and d.get("queue") == queue]
     if len(there) != 1 or there[0].get("count") != 1:
         return None
@@ -198,19 +195,18 @@ def _entered_at(sighting: FoundMessage) -> datetime | None:
 # ── what the headers claim ──────────────────────────────────────────────────────────────────────
 
 
-def _claims(sighting: FoundMessage) -> Iterator[datetime]:
+def _claims(found: Mapping[str, object], delay_s: int) -> Iterator[datetime]:
     """Yield when the message is due by its headers, as far as they can be meant so.
 
     A header delay that is not that of the routing key was written for the sake of the sum (by
     migrator, or before the vendor's tools moved it). One that is counts from the publishing, and
     ``TimeSent`` tells when that was, but not for a retry, nor for a timeout from a store.
     """
-    found = sighting.headers
     header_s = _int32(found.get(h.DELAY_IN_SECONDS))
-    counts_from_publishing = header_s in (None, sighting.delay_s)
+    counts_from_publishing = header_s in (None, delay_s)
     is_retry = RETRIES in found
     if counts_from_publishing and is_retry:
-        yield from _sum(_moment(found.get(RETRIES_TIMESTAMP)), sighting.delay_s)
+        yield from _sum(_moment(found.get(RETRIES_TIMESTAMP)), delay_s)
         return
     if not counts_from_publishing or h.EXPIRE not in found:
         yield from _sum(_moment(found.get(h.TIME_SENT)), header_s)

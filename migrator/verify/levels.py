@@ -19,40 +19,38 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from migrator.delays.depths import LevelDepth, LevelDepths
-from migrator.delays.routing import DelaysVersion, parse_routing_key
-from migrator.delays.scan import LevelMessage, LevelScan, ScanEnd, ScanLimits
+from migrator.delays.routing import DelaysVersion
+from migrator.delays.scan import LevelMessage, LevelScan, ScanEnd, ScanLimits, find_tagged
+from migrator.delays.tagged import TaggedMessage, level_text
 from migrator.delays.walk import LevelPass, walk
 from migrator.ledger.queries import LedgerQueries
 from migrator.ledger.work import Clock, FaultPoint
-from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
-from migrator.nservicebus.tags import TAG, RowTag, row_tag
+from migrator.nservicebus.tags import TAG
 from migrator.nservicebus.timeouts import BITS, EndpointName
 from migrator.rabbitmq.frames import Keep
 from migrator.text import counted
 from migrator.verify.evidence import EvidenceFile
 from migrator.verify.queries import Verifications
-from migrator.verify.report import SLACK, Discrepancy, EvidenceRecord, Findings
+from migrator.verify.report import SLACK, Discrepancy, EvidenceRecord, Findings, RowKey
 from migrator.verify.rules import (
     NOWHERE,
     Seen,
-    Sighted,
     can_be_in,
     is_stray,
     is_waiting,
     judge_messages,
     judge_record,
-    level_text,
 )
-from migrator.verify.sightings import Sightings
+from migrator.verify.tagged import TaggedMessages
 
 if TYPE_CHECKING:
     from migrator.delays.walk import LevelAccess
 
 CHUNK: Final = 500
-"""Rows that are asked about at a time, by their marks."""
+"""Rows that are asked about at a time, by their tags."""
 LevelKey = tuple[str, int]
 """A generation and one of its levels."""
-KeepSeen = Callable[[LevelKey, int, Sequence[Sighted]], None]
+KeepSeen = Callable[[LevelKey, int, Sequence[TaggedMessage]], None]
 _SHARED: Final = "something else consumes it, and may hold messages that were not seen"
 _ROUTED: Final = timedelta(seconds=6)
 """A receipt may be ahead of its messages, and the broker's counts are renewed every 5 s."""
@@ -90,7 +88,7 @@ class Parts:
 
     queries: Verifications
     ledger_id: str
-    """By whose mark our messages are known."""
+    """By whose tag our messages are known."""
     access: LevelAccess
     """``seen_at`` of its messages is the time of ``clock``."""
     ledger: LedgerQueries
@@ -135,12 +133,12 @@ class LevelLook:
     """Looks at the messages in the levels, and compares the rows of the ledger with them."""
 
     def __init__(
-        self, parts: Parts, plan: VerifyPlan, findings: Findings, sightings: Sightings
+        self, parts: Parts, plan: VerifyPlan, findings: Findings, tagged: TaggedMessages
     ) -> None:
         self._parts = parts
         self._plan = plan
         self._findings = findings
-        self._sightings = sightings
+        self._tagged = tagged
         self._held_for = timedelta(seconds=plan.scan.hold_s)
         self.began_at = parts.clock.now()
         self.ours: Counter[LevelKey] = Counter()
@@ -179,22 +177,22 @@ class LevelLook:
             TargetError, StoreUnavailable, ConfigError: Everything has gone back.
         """
 
-        def keep(where: LevelKey, count: int, ours: Sequence[Sighted]) -> None:
+        def keep(where: LevelKey, count: int, ours: Sequence[TaggedMessage]) -> None:
             self._all[where] += count
-            self._sightings.add(ours)
+            self._tagged.add(ours)
 
         for (delays, level), why in self._sweep(range(BITS), keep).items():
             if why:
                 self._findings.not_checked.append(f"{level_text(delays, level)}: {why}")
             else:
                 self._whole.add((delays, level))
-        self._sightings.sort()
+        self._tagged.sort()
 
     def _sweep(self, levels: Container[int], keep: KeepSeen) -> Mapping[LevelKey, str]:
         """Show every message of *levels* to *keep*; return why not all of each; empty: it was.
 
         *keep* is called while some messages of one level are held: with the level, how many there
-        are, and those that bear the mark of a row of ours.
+        are, and those that bear the tag of a row of ours.
         """
         gone: dict[LevelKey, str] = {}
         for generation in self.generations().depths:
@@ -216,7 +214,7 @@ class LevelLook:
         parts, gone, seen = self._parts, dict[LevelKey, str](), Counter[int]()
 
         def meet(level: int, _scan: LevelScan, found: Sequence[LevelMessage]) -> int:
-            known = (_sighted(version, level, each, parts.ledger_id) for each in found)
+            known = (find_tagged(each, version, level, ledger_id=parts.ledger_id) for each in found)
             keep((version, level), len(found), [each for each in known if each is not None])
             seen[level] += len(found)
             parts.progress(level_text(version, level), seen[level])
@@ -235,34 +233,34 @@ class LevelLook:
 
         Rows that no level may hold, and of which a message was seen, are read again.
         """
-        found = self._sightings.of(page)
-        strays = {row.mark for row in page if is_stray(row) and (row.batch, row.row_index) in found}
+        found = self._tagged.of(page)
+        strays = {row.row for row in page if is_stray(row) and row.row in found}
         again = self._parts.queries.known(strays) if strays else {}
         for row in page:
-            messages = found.get((row.batch, row.row_index), ())
+            messages = found.get(row.row, ())
             for each in messages:
-                self.ours[each.delays, each.level] += 1
+                self.ours[each.version, each.level] += 1
             if self._plan.covers(row.endpoint):
                 now = row
-                if strays and (found_again := again.get(row.mark)):
+                if strays and (found_again := again.get(row.row)):
                     now = found_again._replace(is_intact=row.is_intact)
                 yield now, self._judge(now, messages)
 
     def seen(self, rows: Sequence[EvidenceRecord]) -> Mapping[int, Seen]:
         """Return what was seen of *rows*, by the ledger's id; nothing is reported."""
-        found = self._sightings.of(rows)
-        there = [row for row in rows if (row.batch, row.row_index) in found]
-        known = self._parts.queries.known({row.mark for row in there})
+        found = self._tagged.of(rows)
+        there = {row.row for row in rows if row.row in found}
+        known = self._parts.queries.known(there)
         return {
             row.id: judge_messages(
-                known.get(row.mark, row),
-                found.get((row.batch, row.row_index), ()),
+                known.get(row.row, row),
+                found.get(row.row, ()),
                 held_for=self._held_for,
             )[0]
             for row in rows
         }
 
-    def _judge(self, known: EvidenceRecord, messages: Sequence[Sighted]) -> Seen:
+    def _judge(self, known: EvidenceRecord, messages: Sequence[TaggedMessage]) -> Seen:
         if not messages:
             return NOWHERE
         seen, wrong = judge_messages(known, messages, held_for=self._held_for)
@@ -286,11 +284,11 @@ class LevelLook:
         """
         staged = self._routed(handed_over_last)
         soonest = min(map(self._due_in, unseen.values()))
-        wanted = {(line.batch, line.row_index, line.timeout_id) for line in unseen.values()}
+        wanted = {(*line.row, line.timeout_id) for line in unseen.values()}
         levels = [level for level in range(BITS) if can_be_in(level, due_in=soonest)]
         gone = self._sweep(
             levels,
-            lambda _where, _count, found: self._sightings.add(
+            lambda _where, _count, found: self._tagged.add(
                 each for each in found if each[:3] in wanted
             ),
         )
@@ -332,14 +330,14 @@ class LevelLook:
         changes, still = dict[int, EvidenceRecord](), list[EvidenceRecord]()
         for start in range(0, len(lines), CHUNK):
             some = lines[start : start + CHUNK]
-            messages = self._sightings.of(some)
-            known = self._known({line.mark for line in some})
+            messages = self._tagged.of(some)
+            known = self._known({line.row for line in some})
             now = self._parts.clock.now()
             for line in some:
-                found = known.get(line.mark)
+                found = known.get(line.row)
                 if found is None:
                     continue
-                met = messages.get((line.batch, line.row_index), ())
+                met = messages.get(line.row, ())
                 seen = self._judge(found, [m for m in met if m.timeout_id == line.timeout_id])
                 if seen.is_there:
                     changes[line.id] = judge_record(line, now=now, seen=seen)
@@ -347,9 +345,9 @@ class LevelLook:
                     still.append(line)
         return changes, still
 
-    def _known(self, marks: Collection[RowTag]) -> Mapping[RowTag, EvidenceRecord]:
-        """Return rows by their marks; of those that no level may hold, what is said again."""
-        known = dict(self._parts.queries.known(marks))
+    def _known(self, rows: Collection[RowKey]) -> Mapping[RowKey, EvidenceRecord]:
+        """Return rows by batch and index; those that no level may hold are read again."""
+        known = dict(self._parts.queries.known(rows))
         if strays := {row for row, found in known.items() if is_stray(found)}:
             known |= self._parts.queries.known(strays)
         return known
@@ -456,35 +454,6 @@ class LevelLook:
 def _hash_ours(properties: bytes, _body_bytes: int) -> Keep:
     """Choose to hash the bodies of messages that may be ours; nothing of others is kept."""
     return Keep.HASH if TAG in properties else Keep.NOTHING
-
-
-def _sighted(
-    delays: DelaysVersion, level: int, message: LevelMessage, ledger_id: str
-) -> Sighted | None:
-    """Return what has to be known of *message*; None: it bears no mark of ours.
-
-    A key that nobody can read has no delay.
-    """
-    if TAG not in message.properties.raw:
-        return None
-    timeout_id = message.properties.header(RELATED_TO_TIMEOUT_ID)
-    row = row_tag(message.properties.app_id, timeout_id, ledger_id=ledger_id)
-    if row is None:
-        return None
-    try:
-        delay_s, _ = parse_routing_key(message.routing_key)
-    except ValueError:
-        delay_s = 0
-    return Sighted(
-        batch=row.batch,
-        row_index=row.row_index,
-        timeout_id=row.timeout_id,
-        body_hash=message.body_hash,
-        delays=delays.value,
-        level=level,
-        delay_s=delay_s,
-        seen_at_s=message.seen_at.timestamp(),
-    )
 
 
 def _gap(found: LevelPass, seen: int) -> str:

@@ -39,12 +39,17 @@ from migrator.database.portable import among, flag, pair_in
 from migrator.errors import LedgerError
 from migrator.ledger.states import BatchState, RowState
 from migrator.ledger.tables import LedgerTables
-from migrator.nservicebus.tags import RowTag
 from migrator.nservicebus.timeouts import EndpointName, content_hash
 from migrator.stores.sql.dialects import Dialect, dialect_for
 from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.stores.sql.moving import id_text
-from migrator.verify.report import BatchGap, DestinationBalance, EndpointBalance, EvidenceRecord
+from migrator.verify.report import (
+    BatchGap,
+    DestinationBalance,
+    EndpointBalance,
+    EvidenceRecord,
+    RowKey,
+)
 
 T = TypeVar("T")
 
@@ -417,22 +422,17 @@ class Verifications(ABC):
 
         return self._read(f"reading the large row {id_} of the ledger", read)
 
-    def known(self, marks: Collection[RowTag]) -> Mapping[RowTag, EvidenceRecord]:
-        """Return those of *marks* whose row the ledger has, in whatever state.
-
-        It is another timeout's than the mark says if the ledger is not what it was.
-        """
-        keys = {mark: (mark.batch, mark.row_index) for mark in marks}
-        if not keys:
+    def known(self, rows: Collection[RowKey]) -> Mapping[RowKey, EvidenceRecord]:
+        """Return those of *rows* that the ledger has, in whatever state."""
+        if not rows:
             return {}
-        query = self._queries.with_keys({*keys.values()})
+        query = self._queries.with_keys(rows)
 
         def read(connection: Connection) -> Sequence[RowMapping]:
             return connection.execute(query).mappings().all()
 
         found = self._read("looking for timeouts in the ledger", read)
-        known = {(row["batch"], row["row_index"]): EvidenceRecord(**row) for row in found}
-        return {mark: known[key] for mark, key in keys.items() if key in known}
+        return {(row["batch"], row["row_index"]): EvidenceRecord(**row) for row in found}
 
     # ── the store ───────────────────────────────────────────────────────────────────────────
 

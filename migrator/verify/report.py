@@ -16,10 +16,11 @@ from typing import Final, NamedTuple
 from migrator.delays.routing import DelaysVersion
 from migrator.ledger.report import HeldDestination
 from migrator.ledger.states import OPEN, BatchState, RowState
-from migrator.nservicebus.tags import RowTag
 from migrator.nservicebus.timeouts import BatchId, Count, EndpointName, TimeoutId
 from migrator.text import counted
 
+RowKey = tuple[BatchId, int]
+"""A row of the ledger: its batch, and its index in there."""
 SHOWN: Final = 20
 """Discrepancies of a kind that are named; all are counted."""
 SLACK: Final = timedelta(seconds=5)
@@ -56,7 +57,7 @@ class Discrepancy(StrEnum):
     TWICE = "twice_in_levels"
     """A timeout is in the levels more than once."""
     DIFFERENT = "different_in_levels"
-    """A message bears a row's mark, but not its body, or not its id."""
+    """A message bears a row's tag, but not its body, or not its id."""
     STRAY = "stray_in_levels"
     """A timeout that was taken back, or set aside, is still in a level."""
     LATE = "late_in_levels"
@@ -165,7 +166,7 @@ class LevelBalance:
     """Messages of everybody: those that were seen, if all were, and what the level holds back; else
     what the broker counts. None: nobody could look."""
     ours: Count | None
-    """Messages that were seen and bear the mark of a row of ours; None: nobody looked at each."""
+    """Messages that bear the tag of a migrated row; None: they were not read one by one."""
     foreign: Count | None
     """All others that were seen; None: nobody looked at each."""
 
@@ -240,9 +241,9 @@ class EvidenceRecord(NamedTuple):
     verdict: RowStatus | Discrepancy = RowStatus.NOT_LOOKED
 
     @property
-    def mark(self) -> RowTag:
-        """What the mark of its message names."""
-        return RowTag(batch=self.batch, row_index=self.row_index, timeout_id=self.timeout_id)
+    def row(self) -> RowKey:
+        """What the tag of its message names."""
+        return self.batch, self.row_index
 
 
 class Findings:

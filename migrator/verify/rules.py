@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Final, NamedTuple
+from datetime import datetime, timedelta
+from typing import Final
 
-from migrator.delays.routing import DelaysVersion
+from migrator.delays.tagged import Place, TaggedMessage
 from migrator.ledger.states import BatchState, RowState
 from migrator.verify.report import SLACK, Discrepancy, EvidenceRecord, RowStatus
 
@@ -31,55 +31,6 @@ NOT_IN_LEVELS: Final = frozenset(
     }
 )
 """Effective states of timeouts that no level may hold."""
-
-
-class Place(NamedTuple):
-    """Where a timeout was seen."""
-
-    level: int
-    delay_s: int
-    """What its routing key says: the whole delay, when it was published."""
-    delays: DelaysVersion = DelaysVersion.V2
-
-    def __str__(self) -> str:
-        """Return its level as people read it: ``v2 level 07``."""
-        return level_text(self.delays, self.level)
-
-
-def level_text(delays: str, level: int) -> str:
-    """Return how a level is called: ``v2 level 07``."""
-    return f"{delays} level {level:02d}"
-
-
-class Sighted(NamedTuple):
-    """One message that bears the mark of a row of ours, without what is in it."""
-
-    batch: int
-    row_index: int
-    timeout_id: str
-    """Of the timeout that it says it is."""
-    body_hash: str
-    """Hex SHA-256."""
-    delays: str
-    level: int
-    delay_s: int
-    seen_at_s: float
-    """In the database's time, since the Epoch."""
-
-    @property
-    def row(self) -> tuple[int, int]:
-        """Return which row of ours it is: batch and index."""
-        return self.batch, self.row_index
-
-    @property
-    def place(self) -> Place:
-        """Return where it was seen."""
-        return Place(level=self.level, delay_s=self.delay_s, delays=DelaysVersion(self.delays))
-
-    @property
-    def seen_at(self) -> datetime:
-        """Return when it was seen: aware, UTC."""
-        return datetime.fromtimestamp(self.seen_at_s, UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,10 +61,10 @@ def is_another_copy(
 
     Levels are gone through downwards while messages move down, so the same message may be seen
     twice: in a level, and in a lower one after its time in the first was over. It is another
-    one when it has another routing key, is in the same level or another generation, or when the
+    one when it has another routing key, is in the same level or another version, or when the
     first one's time in its level was not yet over.
     """
-    if (first.delays, first.delay_s) != (second.delays, second.delay_s):
+    if (first.version, first.delay_s) != (second.version, second.delay_s):
         return True
     if first.level == second.level:
         return True
@@ -136,13 +87,13 @@ def is_stray(known: EvidenceRecord) -> bool:
 
 
 def judge_messages(
-    known: EvidenceRecord, messages: Iterable[Sighted], *, held_for: timedelta
+    known: EvidenceRecord, messages: Iterable[TaggedMessage], *, held_for: timedelta
 ) -> tuple[Seen, Sequence[tuple[Discrepancy, str]]]:
     """Return what was seen of a row of ours, and what is wrong with that, with the deciding facts.
 
     Args:
         known: The row, with the hash of its body.
-        messages: Those that bear its mark, in the order in which they were seen.
+        messages: Those that bear its tag, in the order in which they were seen.
         held_for: So long they may have been held by somebody who looked.
     """
     seen, wrong = NOWHERE, list[tuple[Discrepancy, str]]()
@@ -165,7 +116,7 @@ def judge_messages(
 
 def _judge_message(
     known: EvidenceRecord,
-    message: Sighted,
+    message: TaggedMessage,
     place: Place,
     *,
     before: Place | None,
@@ -210,7 +161,7 @@ def judge_record(line: EvidenceRecord, *, now: datetime, seen: Seen | None) -> E
     elif line.state == BatchState.HANDED_OVER and place is None:
         verdict = RowStatus.NOT_SEEN
     where = place if flag is None else flag[1]
-    delays, level = (None, None) if where is None else (where.delays, where.level)
+    delays, level = (None, None) if where is None else (where.version, where.level)
     return line._replace(verdict=verdict, delays=delays, level=level)
 
 

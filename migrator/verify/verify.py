@@ -42,7 +42,7 @@ from migrator.verify.report import (
     summary,
 )
 from migrator.verify.rules import Seen, is_waiting, judge_record
-from migrator.verify.sightings import Sightings
+from migrator.verify.tagged import TaggedMessages
 
 T = TypeVar("T")
 
@@ -130,8 +130,8 @@ class Verifier:
             StoreUnavailable, LedgerError: Nor can the ledger.
             ConfigError: The evidence cannot be written, or what was seen in the levels.
         """
-        with Sightings() as sightings:
-            return self._verified(LevelLook(self._parts, self._plan, self._findings, sightings))
+        with TaggedMessages() as tagged:
+            return self._verified(LevelLook(self._parts, self._plan, self._findings, tagged))
 
     def _verified(self, look: LevelLook) -> Verification:
         parts, plan, findings = self._parts, self._plan, self._findings

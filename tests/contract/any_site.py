@@ -16,6 +16,7 @@ from uuid import UUID
 from sqlalchemy import Engine, Executable
 
 from migrator.database.engine import writing
+from migrator.delays.tagged import TaggedMessage
 from migrator.dispatcher.ledger import DispatchedBatches
 from migrator.ledger.batches import SqlBatches, SqlRuns
 from migrator.ledger.held_destinations import SqlHeldDestinations
@@ -31,16 +32,15 @@ from migrator.ledger.tables import LedgerTables, build_tables, names_for
 from migrator.ledger.version import current
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Quarantine, Reason
-from migrator.nservicebus.tags import RowTag
-from migrator.nservicebus.timeouts import BatchId, Lane, RunId, TimeoutId
+from migrator.nservicebus.timeouts import Lane, RunId, TimeoutId
 from migrator.quarantine.rows import SqlQuarantine
 from migrator.recall.restore import Recalls
-from migrator.recall.rules import Sighting
 from migrator.recovery.adoption import SqlAdoption
 from migrator.recovery.resolve import UnresolvedBatches
 from migrator.stores.ports import Claims, Store
 from migrator.stores.requests import Claim, ClaimRequest
 from migrator.verify.queries import Verifications
+from tests.support.tagged import tagged_message
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LONG = timedelta(minutes=5)
@@ -335,16 +335,9 @@ class AnySite(ABC):
         self.set_aside(batch, lease, *bad)
         return self.advance(batch, lease, Event.BEGIN_PUBLISHING, Event.ALL_DISPATCHED)
 
-    def sightings(self) -> list[Sighting]:
+    def tagged_messages(self) -> list[TaggedMessage]:
         """Return the message of each row of the ledger, as a recall would find it."""
         return [
-            Sighting(
-                row=RowTag(
-                    batch=BatchId(row.batch_id),
-                    row_index=row.row_index,
-                    timeout_id=TimeoutId(row.store_id),
-                ),
-                body_bytes=len(row.body or b""),
-            )
+            tagged_message(row.batch_id, row.row_index, row.store_id, len(row.body or b""))
             for row in self.ledger_rows()
         ]

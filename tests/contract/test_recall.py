@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 
+from migrator.delays.tagged import TaggedMessage
 from migrator.errors import LeaseLost
 from migrator.handover.lane_recovery import LaneRecovery
 from migrator.ledger.states import Event, Mode, RowState
 from migrator.ledger.work import Lease, StoreEndpoint
-from migrator.nservicebus.tags import RowTag
-from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane, RunId, TimeoutId
+from migrator.nservicebus.timeouts import EndpointName, Lane, RunId, TimeoutId
 from migrator.recall.restore import Recalls, SqlRecalls
-from migrator.recall.rules import RecallOutcome, RecallScope, Sighting
+from migrator.recall.rules import RecallOutcome, RecallScope
 from tests.contract.any_site import LONG, NOW, AnySite, hours, timeout_id
 from tests.contract.site import Site
+from tests.support.tagged import tagged_message
 
 pytestmark = pytest.mark.every_store(slow=True)
 
@@ -32,10 +33,10 @@ def handed_over(site: AnySite, count: int = 4) -> Lease:
     return site.lease(lane=999)
 
 
-def sighting(site: AnySite, number: int, *, extra_bytes: int = 0) -> Sighting:
+def tagged(site: AnySite, number: int, *, extra_bytes: int = 0) -> TaggedMessage:
     """Return what a message of a row would claim to be."""
-    found = next(each for each in site.sightings() if each.row.timeout_id == timeout_id(number))
-    return replace(found, body_bytes=found.body_bytes + extra_bytes)
+    found = next(each for each in site.tagged_messages() if each.timeout_id == timeout_id(number))
+    return found._replace(body_bytes=found.body_bytes + extra_bytes)
 
 
 @pytest.mark.every_store
@@ -46,7 +47,7 @@ def test_a_row_comes_back_as_it_was(site: AnySite) -> None:
     """
     site.create()
     lease = handed_over(site)
-    found = sighting(site, 1)
+    found = tagged(site, 1)
     for outcome in (RecallOutcome.RESTORED, RecallOutcome.LEFTOVER):
         outcomes = site.recalls().restore([found], ALL, lease, not_before=NOW)
         assert outcomes == {found: outcome}
@@ -58,13 +59,12 @@ def test_a_row_comes_back_as_it_was(site: AnySite) -> None:
 def test_what_is_not_ours_not_meant_or_too_near_stays(site: AnySite) -> None:
     """Nothing of it is changed."""
     lease = handed_over(site)
-    nobodys = RowTag(batch=BatchId(10**6), row_index=0, timeout_id=TimeoutId(timeout_id(0)))
-    stranger = Sighting(row=nobodys, body_bytes=7)
-    forged = sighting(site, 0, extra_bytes=1)
+    stranger = tagged_message(10**6, 0, timeout_id(0), 7)
+    forged = tagged(site, 0, extra_bytes=1)
     # a ledger that was restored from a backup gives the same numbers to other rows
-    ours = sighting(site, 0)
-    moved = replace(ours, row=replace(ours.row, timeout_id=TimeoutId(timeout_id(1))))
-    near, other = sighting(site, 1), sighting(site, 3)
+    ours = tagged(site, 0)
+    moved = ours._replace(timeout_id=TimeoutId(timeout_id(1)))
+    near, other = tagged(site, 1), tagged(site, 3)
     scope = RecallScope(due_until=NOW + timedelta(hours=3, minutes=30))
     outcomes = site.recalls().restore(
         [stranger, forged, moved, near, other],
@@ -85,14 +85,14 @@ def test_what_is_not_ours_not_meant_or_too_near_stays(site: AnySite) -> None:
 def test_the_only_copy_of_a_doubtful_timeout_stays(site: AnySite) -> None:
     """Although an earlier row with its id was recalled: nobody can tell where that one is."""
     lease = handed_over(site, 1)
-    first = sighting(site, 0)
+    first = tagged(site, 0)
     site.recalls().restore([first], ALL, lease, not_before=NOW)
     site.leases.release(lease)
     owner = site.lease()
     endpoint = StoreEndpoint(name=EndpointName(site.endpoint_name), source=site.source)
     batch = site.claim(endpoint, owner, mode=Mode.DIRECT).batch
     site.advance(batch, owner, Event.BEGIN_PUBLISHING, Event.GIVE_UP)
-    second = replace(first, row=replace(first.row, batch=batch.id))
+    second = first._replace(batch=batch.id)
     lease = site.lease(lane=999)
     outcomes = site.recalls().restore([first, second], ALL, lease, not_before=NOW)
     assert outcomes == {first: RecallOutcome.LEFTOVER, second: RecallOutcome.UNSETTLED}
@@ -103,7 +103,7 @@ def test_an_id_that_is_in_its_table_again_is_left_to_a_person(site: AnySite) -> 
     """Neither row is lost; the others come back."""
     lease = handed_over(site)
     site.insert([hours(1)[0]])
-    taken, free = sighting(site, 0), sighting(site, 1)
+    taken, free = tagged(site, 0), tagged(site, 1)
     outcomes = site.recalls().restore([taken, free], ALL, lease, not_before=NOW)
     assert outcomes == {taken: RecallOutcome.TAKEN, free: RecallOutcome.RESTORED}
     assert len(site.legacy_rows()) == 2
@@ -114,7 +114,7 @@ def test_a_row_that_its_table_refuses_stays_with_the_broker(site: Site) -> None:
     """The others come back, and it does as well once nothing refuses it."""
     lease = handed_over(site)
     site.execute(f'CREATE UNIQUE INDEX one_of_a_kind ON {site.quoted()} ("Destination")')
-    found = [sighting(site, number) for number in range(2)]
+    found = [tagged(site, number) for number in range(2)]
     recalls = site.recalls()
     outcomes = [recalls.restore([each], ALL, lease, not_before=NOW)[each] for each in found]
     assert outcomes == [RecallOutcome.RESTORED, RecallOutcome.REFUSED]
@@ -128,7 +128,7 @@ def test_a_row_that_its_table_refuses_stays_with_the_broker(site: Site) -> None:
 def test_without_the_lease_nothing_is_restored(site: AnySite) -> None:
     """Somebody else recalls."""
     lease = handed_over(site)
-    found = sighting(site, 0)
+    found = tagged(site, 0)
     site.leases.release(lease)
     with pytest.raises(LeaseLost):
         site.recalls().restore([found], ALL, lease, not_before=NOW)
@@ -171,7 +171,7 @@ def test_a_forecast_is_the_same_by_batches_and_by_rows(site: AnySite) -> None:
     found = site.recalls().forecast(ALL, now=now, not_before=now + timedelta(hours=1))
     assert found.possible_until == NOW + timedelta(hours=2)
     assert expected_of(site, -5, scope=RecallScope(run=RunId(10**9))) == (0, 0, 0)
-    site.recalls().restore([sighting(site, 0)], ALL, lease, not_before=NOW)
+    site.recalls().restore([tagged(site, 0)], ALL, lease, not_before=NOW)
     assert [expected_of(site, at)[0] for at in (-5, 1.5)] == [3, 2]
     assert expected_of(site, 9) == (0, 0, 3)
 
@@ -179,7 +179,7 @@ def test_a_forecast_is_the_same_by_batches_and_by_rows(site: AnySite) -> None:
 def test_a_forecast_without_rows_promises_nothing(site: AnySite) -> None:
     """A batch that came back as a whole may have left copies; after its time nothing is found."""
     lease = handed_over(site)
-    found = [sighting(site, number) for number in range(4)]
+    found = [tagged(site, number) for number in range(4)]
     site.recalls().restore(found, ALL, lease, not_before=NOW)
     assert expected_of(site, -5) == (0, 0, 0)
     empty = site.recalls().forecast(ALL, now=NOW, not_before=NOW)

@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
+from migrator.delays.tagged import TaggedMessage
 from migrator.errors import LeaseLost, LedgerError, SomeGone, StoreError
 from migrator.ledger.identity import check_identity
 from migrator.ledger.report import QuarantineFilter
 from migrator.ledger.states import BatchState, Mode, RowState
 from migrator.ledger.work import Batch, Lease
-from migrator.recall.rules import RecallOutcome, RecallScope, Sighting
+from migrator.recall.rules import RecallOutcome, RecallScope
 from migrator.recovery.resolve import Outcome
 from tests.contract.any_site import LONG, NOW, LegacyRow, due_in, hours, timeout_id
 from tests.contract.document_site import DocumentSite, Stopped
@@ -282,10 +283,10 @@ def test_a_body_nobody_can_read_is_set_aside_and_never_sent_empty(site: Document
 # ── recalling ───────────────────────────────────────────────────────────────────────────────────
 
 
-def handed_over(site: DocumentSite, rows: Sequence[LegacyRow]) -> tuple[list[Sighting], Lease]:
+def handed_over(site: DocumentSite, rows: Sequence[LegacyRow]) -> tuple[list[TaggedMessage], Lease]:
     """Hand *rows* over; return their messages and the recall's lease."""
     site.handed_over(site.create(rows), site.lease())
-    return site.sightings(), site.lease(lane=999)
+    return site.tagged_messages(), site.lease(lane=999)
 
 
 @pytest.mark.parametrize("step", RECALL_STEPS)
@@ -331,7 +332,7 @@ def test_a_recall_goes_on_beside_a_store_that_is_gone(site: DocumentSite) -> Non
     _came_from_elsewhere(site, rows[0])
     recalls = site.recalls()
     outcomes = recalls.restore(found, ALL, lease, not_before=NOW)
-    assert {each.row.timeout_id: outcomes[each] for each in found} == {
+    assert {each.timeout_id: outcomes[each] for each in found} == {
         rows[0].id: RecallOutcome.STORE_GONE,
         rows[1].id: RecallOutcome.RESTORED,
     }

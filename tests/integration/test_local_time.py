@@ -293,7 +293,7 @@ def test_captured_rows_are_due_when_their_headers_say(opened: Opener, endpoint_n
     assert site.hand_over(claim, lease).state is BatchState.HANDED_OVER
     recall = site.lease(RECALL_LANE, "recall")
     site.recalls().restore(
-        site.sightings(), RecallScope(), recall, not_before=soonest - timedelta(days=1)
+        site.tagged_messages(), RecallScope(), recall, not_before=soonest - timedelta(days=1)
     )
     assert site.legacy_rows() == rows
 

@@ -16,6 +16,7 @@ from migrator.delays.routing import (
     parse_routing_key,
     routing_key,
 )
+from migrator.delays.tagged import Place
 from migrator.nservicebus import headers as h
 from migrator.nservicebus.conversion import BrokerLimits, convert
 from migrator.nservicebus.incoming import IncomingMessage
@@ -26,7 +27,6 @@ from migrator.transfer.rules import (
     DEATHS,
     RETRIES,
     RETRIES_TIMESTAMP,
-    FoundMessage,
     due_of,
     last_passed,
     lower_s,
@@ -119,14 +119,9 @@ def test_a_message_of_a_level_is_due_when_its_endpoint_wanted(message: Message) 
     came_at, stay = entered_at(message, level), timedelta(seconds=2**level)
     arrives_at = came_at + stay + timedelta(seconds=lower_s(level, delay_s))
     for over in MOMENTS:
-        found = FoundMessage(
-            version=version_of(message),
-            level=level,
-            delay_s=delay_s,
-            seen_at=came_at + over * stay,
-            headers=message.headers,
-        )
-        due, proved = due_of(found), due_of(found, believe_headers=False)
+        place, seen_at = Place(level, delay_s, version_of(message)), came_at + over * stay
+        due = due_of(message.headers, place, seen_at=seen_at)
+        proved = due_of(message.headers, place, seen_at=seen_at, believe_headers=False)
         assert not due.is_proved
         assert promised(message) <= due.at <= arrives_at + SECOND
         assert promised(message) <= proved.at <= arrives_at + max(SECOND, proved.uncertainty)

@@ -22,10 +22,9 @@ from migrator.database.types import GuidBytes, byte_length
 from migrator.ledger.states import BatchState, Mode
 from migrator.ledger.tables import LedgerTables, build_tables, ledger_names
 from migrator.ledger.work import Lease, StoreEndpoint
-from migrator.nservicebus.tags import RowTag
 from migrator.nservicebus.timeouts import Lane, RunId
-from migrator.recall.queries import sighted_rows
-from migrator.recall.rules import RecallScope, Sighting
+from migrator.recall.queries import locked_rows
+from migrator.recall.rules import RecallScope
 from migrator.stores.requests import ClaimRequest, Cursor
 from migrator.stores.sql.claims import is_there
 from migrator.stores.sql.dialects import Dialect, dialect_for
@@ -43,6 +42,7 @@ from migrator.stores.sql.moving import Copied, Move, reading_content, removing
 from migrator.stores.sql.nhibernate import case_probe
 from migrator.stores.sql.returns import putting_back
 from migrator.verify.queries import AuditQueries
+from tests.support.tagged import tagged_message
 
 NOW: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ID: Final = "7d0c1b52-9e4f-4a3b-1234-08da9f3c5e7b"
@@ -86,7 +86,8 @@ def families(dialect: str) -> Iterator[tuple[str, list[ClauseElement]]]:
     yield "put_back", list(_put_back(store, legacy, ledger))
     yield "store", list(_store(legacy, ledger))
     yield "quarantine", list(_quarantine(dialect, ledger))
-    yield "recall", [sighted_rows(ledger, _sightings(), RecallScope(), dialect=dialect)]
+    tagged = [tagged_message(9, index, ID, 7) for index in (0, 1)]
+    yield "recall", [locked_rows(ledger, tagged, RecallScope(), dialect=dialect)]
     yield "verify", list(_verify(store, ledger))
     of_all = shared(dialect)
     ours = [*_claim(store, of_all, ledger), *_put_back(store, of_all, ledger)]
@@ -184,8 +185,3 @@ def _verify(store: Dialect, ledger: LedgerTables) -> Iterator[ClauseElement]:
         .limit(1000)
     )
     yield queries.intact([1, 2])
-
-
-def _sightings() -> list[Sighting]:
-    marks = [RowTag(batch=9, row_index=index, timeout_id=ID) for index in (0, 1)]  # type: ignore[arg-type]
-    return [Sighting(row=mark, body_bytes=7) for mark in marks]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,6 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from migrator.delays.routing import DelaysVersion, delay_s, level_name
+from migrator.delays.tagged import Place
 from migrator.nservicebus import headers as h
 from migrator.nservicebus.timeouts import MAX_DELAY_S
 from migrator.nservicebus.wiretime import build_wire_time, parse_wire_time, seconds_up
@@ -19,7 +20,6 @@ from migrator.transfer.rules import (
     RETRIES_TIMESTAMP,
     TOLERANCE,
     Due,
-    FoundMessage,
     due_of,
     key_span,
     last_passed,
@@ -41,9 +41,22 @@ def after(seconds: float, since: datetime = PUBLISHED) -> datetime:
     return since + timedelta(seconds=seconds)
 
 
-def travelled(
-    whole_s: int, part: int, headers: dict[str, Any], *, deaths: bool = True
-) -> FoundMessage:
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """A message as it was seen in a level."""
+
+    level: int
+    delay_s: int
+    seen_at: datetime
+    headers: dict[str, Any]
+
+    def due(self, **more: Any) -> Due:
+        """Return when it is due."""
+        place = Place(self.level, self.delay_s)
+        return due_of(self.headers, place, seen_at=self.seen_at, **more)
+
+
+def travelled(whole_s: int, part: int, headers: dict[str, Any], *, deaths: bool = True) -> Seen:
     """Return a message as it is seen when *part* of its delay is over; no level was late."""
     seen_at = PUBLISHED + timedelta(microseconds=whole_s * part)
     entered, passed = PUBLISHED, []
@@ -57,7 +70,7 @@ def travelled(
     else:
         pytest.fail("it has left the levels")
     found = headers | ({"x-death": passed[::-1]} if passed and deaths else {})
-    return FoundMessage(version=V2, level=level, delay_s=whole_s, seen_at=seen_at, headers=found)
+    return Seen(level=level, delay_s=whole_s, seen_at=seen_at, headers=found)
 
 
 def said(sent_at: datetime, header_s: int, **more: Any) -> dict[str, Any]:
@@ -71,8 +84,8 @@ def said(sent_at: datetime, header_s: int, **more: Any) -> dict[str, Any]:
 @given(_DELAYS, _PART, st.booleans())
 def test_an_honest_message_keeps_its_moment(whole_s: int, part: int, deaths: bool) -> None:
     """TimeSent and delay add up to what the broker proves, so they are exactly believed."""
-    sighting = travelled(whole_s, part, said(PUBLISHED, whole_s), deaths=deaths)
-    assert due_of(sighting) == Due(at=after(whole_s))
+    seen = travelled(whole_s, part, said(PUBLISHED, whole_s), deaths=deaths)
+    assert seen.due() == Due(at=after(whole_s))
 
 
 @given(_DELAYS, _PART, _AGE, st.booleans())
@@ -80,10 +93,10 @@ def test_without_belief_nothing_is_early(
     whole_s: int, part: int, age: timedelta, deaths: bool
 ) -> None:
     """Whatever the headers say: not early, and late by no more than it says."""
-    sighting = travelled(whole_s, part, said(PUBLISHED - age, whole_s), deaths=deaths)
-    due = due_of(sighting, believe_headers=False)
+    seen = travelled(whole_s, part, said(PUBLISHED - age, whole_s), deaths=deaths)
+    due = seen.due(believe_headers=False)
     assert after(whole_s) <= due.at <= after(whole_s) + due.uncertainty
-    if deaths and last_passed(sighting.level, whole_s) is not None:
+    if deaths and last_passed(seen.level, whole_s) is not None:
         assert due.uncertainty <= timedelta(seconds=1)
 
 
@@ -92,11 +105,11 @@ def test_a_lie_that_the_key_contradicts_is_not_believed(
     whole_s: int, part: int, age: timedelta
 ) -> None:
     """A TimeSent that is too old by more than the level leaves open never makes it early."""
-    sighting = travelled(whole_s, part, said(PUBLISHED - age, whole_s))
+    seen = travelled(whole_s, part, said(PUBLISHED - age, whole_s))
     lie = after(whole_s) - age
-    proved = due_of(sighting, believe_headers=False)
+    proved = seen.due(believe_headers=False)
     assume(lie < proved.at - proved.uncertainty - TOLERANCE)
-    assert due_of(sighting) == proved
+    assert seen.due() == proved
     assert after(whole_s) <= proved.at <= after(whole_s) + proved.uncertainty
 
 
@@ -107,7 +120,7 @@ def test_the_vendor_tools_messages_are_never_early(
     """They carry an old TimeSent, a delay from today, and the Expire header of the timeout."""
     expire = after(whole_s) - rounded
     headers = said(PUBLISHED - age, whole_s, **{h.EXPIRE: build_wire_time(expire)})
-    due = due_of(travelled(whole_s, part, headers))
+    due = travelled(whole_s, part, headers).due()
     assert due.at >= expire
     assert due.at <= after(whole_s) + due.uncertainty
 
@@ -120,7 +133,7 @@ def test_delayed_retries_are_never_early(
     more = {RETRIES: "1", h.EXPIRE: build_wire_time(PUBLISHED - age)}
     if has_timestamp:
         more[RETRIES_TIMESTAMP] = build_wire_time(PUBLISHED)
-    due = due_of(travelled(whole_s, part, said(PUBLISHED - age, whole_s, **more)))
+    due = travelled(whole_s, part, said(PUBLISHED - age, whole_s, **more)).due()
     assert after(whole_s) <= due.at <= after(whole_s) + due.uncertainty
     assert due.is_proved is not has_timestamp
 
@@ -136,14 +149,14 @@ def test_moving_twice_adds_nothing(
         "tool": said(PUBLISHED - age, whole_s, **{h.EXPIRE: build_wire_time(after(whole_s))}),
         "none": {RETRIES: "1", RETRIES_TIMESTAMP: "yesterday"},
     }[kind]
-    sighting = travelled(whole_s, first, headers)
-    due_at = due_of(sighting).at
-    moved_s = delay_s(due_at, now=sighting.seen_at)
+    seen = travelled(whole_s, first, headers)
+    due_at = seen.due().at
+    moved_s = delay_s(due_at, now=seen.seen_at)
     assume(0 < moved_s <= MAX_DELAY_S)
     written = headers | new_headers(headers, due_at, delay_s=moved_s)
     again = travelled(moved_s, second, written, deaths=False)
-    shift = sighting.seen_at - PUBLISHED
-    found = due_of(replace(again, seen_at=again.seen_at + shift, headers=written)).at
+    shift = seen.seen_at - PUBLISHED
+    found = replace(again, seen_at=again.seen_at + shift, headers=written).due().at
     assert due_at <= found < due_at + timedelta(seconds=1)
 
 
@@ -172,12 +185,10 @@ def test_the_reference_example_is_not_delivered_early() -> None:
     moved = datetime(2026, 1, 21, tzinfo=UTC)
     due = datetime(2026, 1, 31, tzinfo=UTC)
     headers = said(datetime(2026, 1, 1, tzinfo=UTC), 864_000)
-    sighting = FoundMessage(
-        version=V1, level=19, delay_s=864_000, seen_at=moved + timedelta(days=4), headers=headers
-    )
-    told = replace(sighting, headers=headers | {h.EXPIRE: build_wire_time(due)})
-    assert due_of(told) == Due(at=due)
-    proved = due_of(sighting)
+    seen = Seen(level=19, delay_s=864_000, seen_at=moved + timedelta(days=4), headers=headers)
+    told = replace(seen, headers=headers | {h.EXPIRE: build_wire_time(due)})
+    assert told.due() == Due(at=due)
+    proved = seen.due()
     assert due <= proved.at <= due + proved.uncertainty
     assert seconds_up(proved.uncertainty) == 2**19
 
@@ -186,7 +197,7 @@ def _entering(deaths: object, *, seen_s: float = 10) -> Due:
     """Return when a message of 24 s is due that says it left level 4 by *deaths*."""
     headers = said(PUBLISHED - timedelta(days=1), 24) | {"x-death": deaths}
     seen_at = after(16 + seen_s - 10 + 4)
-    return due_of(FoundMessage(version=V2, level=3, delay_s=24, seen_at=seen_at, headers=headers))
+    return Seen(level=3, delay_s=24, seen_at=seen_at, headers=headers).due()
 
 
 def _death(**changes: Any) -> dict[str, Any]:
@@ -228,10 +239,8 @@ def test_a_time_of_entry_that_cannot_be_trusted_is_ignored(deaths: object) -> No
 def test_times_of_another_clock_are_ignored() -> None:
     """The broker's seconds mean nothing where its clock is not ours."""
     headers = said(PUBLISHED - timedelta(days=1), 24) | {"x-death": [_death()]}
-    seen = FoundMessage(
-        version=V2, level=3, delay_s=24, seen_at=after(20), headers=headers, has_our_clock=False
-    )
-    assert due_of(seen) == Due(at=after(28), uncertainty=timedelta(seconds=8))
+    seen = Seen(level=3, delay_s=24, seen_at=after(20), headers=headers)
+    assert seen.due(has_our_clock=False) == Due(at=after(28), uncertainty=timedelta(seconds=8))
 
 
 def test_a_level_that_is_late_costs_no_more() -> None:
@@ -255,7 +264,7 @@ def test_a_level_that_is_late_costs_no_more() -> None:
 )
 def test_without_usable_headers_the_key_decides(headers: dict[str, object]) -> None:
     """The latest moment that it allows."""
-    due = due_of(FoundMessage(version=V1, level=4, delay_s=24, seen_at=after(4), headers=headers))
+    due = Seen(level=4, delay_s=24, seen_at=after(4), headers=headers).due()
     assert due == Due(at=after(4 + 16 + 8), uncertainty=timedelta(seconds=16))
     assert due.is_proved
 
@@ -264,14 +273,14 @@ def test_of_several_claims_the_latest_counts() -> None:
     """DeliverAt tells of a delay that a too old TimeSent hides."""
     headers = said(PUBLISHED - timedelta(seconds=9), 24)
     headers[h.DELIVER_AT] = build_wire_time(after(23.5))
-    due = due_of(FoundMessage(version=V2, level=4, delay_s=24, seen_at=after(2), headers=headers))
+    due = Seen(level=4, delay_s=24, seen_at=after(2), headers=headers).due()
     assert due == Due(at=after(23.5))
 
 
 def test_a_sum_that_was_written_on_purpose_is_believed() -> None:
     """Migrator's messages have a header delay of their own, also when they were retried before."""
     headers = said(PUBLISHED - timedelta(days=9), 24 + 9 * 86_400, **{RETRIES: "2"})
-    due = due_of(FoundMessage(version=V2, level=4, delay_s=24, seen_at=after(2), headers=headers))
+    due = Seen(level=4, delay_s=24, seen_at=after(2), headers=headers).due()
     assert due == Due(at=after(24))
 
 
@@ -280,5 +289,5 @@ def test_a_claim_hardly_outside_is_moved_inside() -> None:
     span = key_span(4, 24, seen_at=after(15))
     for sent_s, expected_s in ((-1.5, 23), (16.5, 39)):
         headers = said(after(sent_s), 24)
-        seen = FoundMessage(version=V2, level=4, delay_s=24, seen_at=after(15), headers=headers)
-        assert due_of(seen).at == after(expected_s) == span.clamp(after(sent_s + 24))
+        seen = Seen(level=4, delay_s=24, seen_at=after(15), headers=headers)
+        assert seen.due().at == after(expected_s) == span.clamp(after(sent_s + 24))

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from migrator.delays.tagged import Place
 from migrator.ledger.report import DoubtfulBatch
 from migrator.ledger.states import Mode
-from migrator.nservicebus.tags import RowTag
 from migrator.nservicebus.timeouts import BatchId, Lane, TimeoutId
 from migrator.verify import report, verify
-from migrator.verify.report import SLACK, Discrepancy, EvidenceRecord, Verdict
-from migrator.verify.rules import Place, can_be_in, is_another_copy
+from migrator.verify.report import SLACK, Discrepancy, EvidenceRecord, RowKey, Verdict
+from migrator.verify.rules import can_be_in, is_another_copy
 from tests.unit.verify.world import BILLING, DAY, NOW, SALES, V1, V2, World
 
 
@@ -264,11 +264,11 @@ def test_a_stray_is_asked_about_once_more() -> None:
     world.change(world.table[0], state="claimed")
     known = world.known
 
-    def settled_later(marks: Collection[RowTag]) -> Mapping[RowTag, EvidenceRecord]:
+    def handed_over_later(rows: Collection[RowKey]) -> Mapping[RowKey, EvidenceRecord]:
         world.change(world.table[0], state="handed_over")
-        return known(marks)
+        return known(rows)
 
-    world.known = settled_later  # type: ignore[method-assign]  # the ledger changes behind us
+    world.known = handed_over_later  # type: ignore[method-assign]  # the ledger changes behind us
     assert counts(world) == {}
     assert world.verdicts() == {1: "agrees"}
 
@@ -555,7 +555,7 @@ def test_not_more_than_can_be_remembered_is_looked_for(monkeypatch: pytest.Monke
 
 def at(level: int, delays: Any = V2) -> Place:
     """Return where a message is whose 24 s are 16 s in level 4, then 8 s in level 3."""
-    return Place(level=level, delay_s=24, delays=delays)
+    return Place(level=level, delay_s=24, version=delays)
 
 
 @pytest.mark.parametrize(

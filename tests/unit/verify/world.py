@@ -19,7 +19,7 @@ from migrator.errors import DeliveryLimitNear
 from migrator.ledger.report import DoubtfulBatch, HeldDestination
 from migrator.ledger.states import BatchState
 from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
-from migrator.nservicebus.tags import Attempt, RowTag, build_tag
+from migrator.nservicebus.tags import Attempt, build_tag
 from migrator.nservicebus.timeouts import BatchId, EndpointName, QueueName, TimeoutId
 from migrator.rabbitmq.properties import Properties
 from migrator.verify.levels import Parts, VerifyPlan
@@ -28,6 +28,7 @@ from migrator.verify.report import (
     DestinationBalance,
     EndpointBalance,
     EvidenceRecord,
+    RowKey,
     Verification,
 )
 from migrator.verify.verify import Verifier
@@ -364,14 +365,12 @@ class World:
         ]
         return len(found), found[:at_most]
 
-    def known(self, marks: Collection[RowTag]) -> Mapping[RowTag, EvidenceRecord]:
+    def known(self, rows: Collection[RowKey]) -> Mapping[RowKey, EvidenceRecord]:
         assert not self.is_holding, "messages of others are held while the ledger is asked"
-        there = {(row.batch, row.row_index): row for row in self.table}
-        rows = {mark: there.get((mark.batch, mark.row_index)) for mark in marks}
         return {
-            mark: row._replace(body_hash=hashlib.sha256(body_of(row)).hexdigest())
-            for mark, row in rows.items()
-            if row is not None
+            each.row: each._replace(body_hash=hashlib.sha256(body_of(each)).hexdigest())
+            for each in self.table
+            if each.row in rows
         }
 
     # ── the evidence ──

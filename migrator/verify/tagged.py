@@ -15,24 +15,25 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, Self
 
+from migrator.delays.tagged import TaggedMessage
 from migrator.errors import ConfigError
-from migrator.verify.report import EvidenceRecord
-from migrator.verify.rules import Sighted
+from migrator.verify.report import EvidenceRecord, RowKey
 
 _MAKE: Final = (
-    "CREATE TABLE sighted (batch INTEGER, row_index INTEGER, timeout_id TEXT, body_hash TEXT,"
-    " delays TEXT, level INTEGER, delay_s INTEGER, seen_at_s REAL)"
+    "CREATE TABLE tagged (batch INTEGER, row_index INTEGER, timeout_id TEXT, attempt INTEGER,"
+    " body_bytes INTEGER, body_hash TEXT, version TEXT, level INTEGER, delay_s INTEGER,"
+    " seen_at_s REAL)"
 )
-_ADD: Final = "INSERT INTO sighted VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-_SORT: Final = "CREATE INDEX IF NOT EXISTS by_row ON sighted (batch, row_index)"
+_ADD: Final = "INSERT INTO tagged VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_SORT: Final = "CREATE INDEX IF NOT EXISTS by_row ON tagged (batch, row_index)"
 _FIND: Final = (
-    "SELECT * FROM sighted WHERE batch = ? AND row_index BETWEEN ? AND ?"
+    "SELECT * FROM tagged WHERE batch = ? AND row_index BETWEEN ? AND ?"
     " ORDER BY batch, row_index, rowid"
 )
 
 
-class Sightings:
-    """Messages that bear the mark of a row; to be used as a context manager.
+class TaggedMessages:
+    """Messages that bear the tag of a row; to be used as a context manager.
 
     Raises, each of its methods:
         ConfigError: There is no room for them.
@@ -54,7 +55,7 @@ class Sightings:
         """Remove them."""
         self._file.close()
 
-    def add(self, messages: Iterable[Sighted]) -> None:
+    def add(self, messages: Iterable[TaggedMessage]) -> None:
         """Append *messages*."""
         with _explained():
             self._file.executemany(_ADD, messages)
@@ -64,19 +65,22 @@ class Sightings:
         with _explained():
             self._file.execute(_SORT)
 
-    def of(self, rows: Iterable[EvidenceRecord]) -> Mapping[tuple[int, int], Sequence[Sighted]]:
-        """Return the messages that bear the marks of *rows*, by batch and index, as they were seen.
+    def of(self, rows: Iterable[EvidenceRecord]) -> Mapping[RowKey, Sequence[TaggedMessage]]:
+        """Return the messages that bear the tags of *rows*, by batch and index, as they were seen.
 
         The timeout that they say they are may be another one. Rows without any are left out.
         """
-        indexes, found = defaultdict[int, set[int]](set), dict[tuple[int, int], list[Sighted]]()
+        indexes, found = (
+            defaultdict[int, set[int]](set),
+            dict[RowKey, list[TaggedMessage]](),
+        )
         for row in rows:
             indexes[row.batch].add(row.row_index)
         with _explained():
             for batch, wanted in indexes.items():
                 for told in self._file.execute(_FIND, (batch, min(wanted), max(wanted))):
                     if told[1] in wanted:
-                        found.setdefault(told[:2], []).append(Sighted._make(told))
+                        found.setdefault(told[:2], []).append(TaggedMessage._make(told))
         return found
 
 
