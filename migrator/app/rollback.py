@@ -58,7 +58,8 @@ class RollbackParts:
             lease_duration=self._settings.handover.lease,
             queries=ledger.queries,
             runs=ledger.runs,
-            recalls=self._backend.recalls,
+            engine=ledger.engine,
+            tables=ledger.tables,
             clock=ledger.clock,
             new_recall=self._new_recall,
             held=SqlHeldDestinations(ledger.engine, ledger.tables),
@@ -74,6 +75,8 @@ class RollbackParts:
         """Return what brings handed-over timeouts back; raises what ``level_access`` does."""
         settings, ledger = self._settings, self._ledger
         return Recall(
+            engine=ledger.engine,
+            tables=ledger.tables,
             recalls=self._backend.recalls,
             access=level_access(settings, ledger, self._broker, purpose="migrator rollback"),
             version=self._broker.version,

@@ -39,7 +39,8 @@ from migrator.text import counted, grouped, rate_words
 if TYPE_CHECKING:
     from migrator.delays.walk import WalkProgress, WalkTerms
     from migrator.recall.recall import RecallReport
-    from migrator.recall.rollback import RollbackReport, RollbackScope
+    from migrator.recall.rollback import RollbackResult
+    from migrator.recall.rules import Scope
 
 verbs = new_group()
 
@@ -121,7 +122,7 @@ def rollback(
     """
     from migrator.app.rollback import open_rollback
     from migrator.recall.documents import RollbackDocument
-    from migrator.recall.rollback import RollbackScope
+    from migrator.recall.rules import Scope
 
     session = session_of(context)
     terms = terms_of(margin, max_hold, max_depth)
@@ -135,7 +136,7 @@ def rollback(
         which = "" if is_part else "claimed, quarantined and "
         confirmed(yes=yes, what=f"rollback puts {which}handed-over rows back into their tables")
     with open_rollback(session.settings()) as parts:
-        scope = RollbackScope(
+        scope = Scope(
             endpoints=parts.find(endpoint) if endpoint else None,
             run=None if run is None else RunId(run),
             only_handed_over=is_part,
@@ -145,7 +146,8 @@ def rollback(
         )
         kept = None if keep_handed_over else terms
         work = parts.rollback()
-        report = work.foretell(scope, kept) if dry_run else work.run(scope, kept, watched)
+        plan = work.plan(scope, kept)
+        report = work.foretell(plan) if dry_run else work.apply(plan, watched)
     document = RollbackDocument.model_validate(report.document)
     session.tell(document, *_lines(report, scope))
     if not dry_run:
@@ -156,31 +158,31 @@ def rollback(
     raise typer.Exit(ExitCode.DONE if is_done else ExitCode.QUARANTINED)
 
 
-def _lines(report: RollbackReport, scope: RollbackScope) -> Iterator[str]:
+def _lines(report: RollbackResult, scope: Scope) -> Iterator[str]:
     if scope.only_handed_over:
         yield from _republished_lines(report)
         if report.recall is not None:
             yield from recalled_lines(report.recall)
         return
-    verb = "would go back" if report.is_dry else "back in their tables"
-    of_batches = counted(len(report.batches), "batch", "batches")
-    yield f"not handed over: {counted(report.rows, 'row')} of {of_batches} {verb}"
-    yield f"in quarantine: {counted(report.quarantined, 'row')} {verb}"
+    released, verb = report.released, "would go back" if report.is_dry else "back in their tables"
+    of_batches = counted(len(released.batches), "batch", "batches")
+    yield f"not handed over: {counted(released.rows, 'row')} of {of_batches} {verb}"
+    yield f"in quarantine: {counted(released.quarantined, 'row')} {verb}"
     yield from _kept_lines(report)
     yield from _republished_lines(report)
     for batches, text in (
         (
-            [each for each in report.untouched if each not in report.dispatching],
+            [each for each in report.untouched if each not in released.dispatching],
             "batches {} may have reached the broker; to settle them, run the rollback with the "
             "`broker.url` and `broker.delays` with which they were handed over",
         ),
         (
-            report.dispatching,
+            released.dispatching,
             "batches {} were being sent by a dispatcher, and only a dispatcher settles them: start "
             "`migrator run` with the endpoint's mode as it was",
         ),
         (
-            report.stuck,
+            released.stuck,
             "batches {} stay because their store is gone: decide about half-done ones with "
             "`migrator db resolve`; `migrator run` hands over the others",
         ),
@@ -191,7 +193,7 @@ def _lines(report: RollbackReport, scope: RollbackScope) -> Iterator[str]:
     ):
         if batches:
             yield text.format(", ".join(map(str, batches)))
-    for lane, owner in report.busy:
+    for lane, owner in released.busy:
         yield f"lane {lane} was left alone: {owner} works on it; stop that process first"
     if report.left_staged:
         yield (
@@ -203,7 +205,7 @@ def _lines(report: RollbackReport, scope: RollbackScope) -> Iterator[str]:
         yield from recalled_lines(report.recall)
 
 
-def _kept_lines(report: RollbackReport) -> Iterator[str]:
+def _kept_lines(report: RollbackResult) -> Iterator[str]:
     if report.taken:
         yield (
             f"{counted(report.taken, 'timeout')} of these tables will not change: the ledger has "
@@ -214,14 +216,14 @@ def _kept_lines(report: RollbackReport) -> Iterator[str]:
             f"{counted(rows, 'row stays', 'rows stay')} in quarantine ({reason}): `migrator "
             f"quarantine list --reason {reason}` shows them, and what to do"
         )
-    if report.left_in_quarantine is not None:
+    if (why := report.released.left_in_quarantine) is not None:
         yield (
-            f"others stay in quarantine because their store is gone: {report.left_in_quarantine}; "
+            f"others stay in quarantine because their store is gone: {why}; "
             "`migrator db resolve` shows those that were going back"
         )
 
 
-def _republished_lines(report: RollbackReport) -> Iterator[str]:
+def _republished_lines(report: RollbackResult) -> Iterator[str]:
     if not report.republished:
         return
     batches = ", ".join(map(str, report.republished))

@@ -34,7 +34,7 @@ from migrator.delays.tagged import TaggedMessage
 from migrator.errors import LedgerError
 from migrator.ledger.states import BatchState, RowState
 from migrator.ledger.tables import LedgerTables
-from migrator.recall.rules import RecallForecast, RecallOutcome, RecallScope
+from migrator.recall.rules import RecallForecast, RecallOutcome, Scope
 
 _CHUNK: Final = 500
 """Batches whose rows are read with one query."""
@@ -46,7 +46,7 @@ _Counts = tuple[int, int, int, datetime | None]
 def forecast(
     engine: Engine,
     tables: LedgerTables,
-    scope: RecallScope,
+    scope: Scope,
     *,
     now: datetime,
     not_before: datetime,
@@ -65,42 +65,35 @@ def forecast(
     """
     with reading(engine, LedgerError, doing="counting what could be recalled") as connection:
         prefer_indexes(connection)
-        forecaster = Forecaster(
-            connection=connection, ledger=tables, scope=scope, now=now, not_before=not_before
-        )
-        return forecaster.forecast(exact_rows=exact_rows)
+        count = _Counting(connection, tables, scope, now, not_before)
+        exact, rest = _parted(count.between(), exact_rows)
+        counts = [count.of_whole_batches(), *map(count.estimated, rest)]
+        for start in range(0, len(exact), _CHUNK):
+            counts.append(count.of_rows([batch.id for batch in exact[start : start + _CHUNK]]))
+        may_find = count.may_find()
+    in_levels, too_near, left, dues = zip(*counts, strict=True)
+    first_due = min((due for due in dues if due is not None), default=None)
+    return RecallForecast(
+        in_levels=sum(in_levels),
+        too_near=sum(too_near),
+        left=sum(left),
+        possible_until=None if first_due is None else first_due - (not_before - now),
+        may_find=may_find,
+        is_exact=not rest,
+    )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forecaster:
+@dataclass(frozen=True, slots=True)
+class _Counting:
     """Counts what *scope* means: what has left, what is too near, and what can come back."""
 
     connection: Connection
-    """In one transaction of the caller's."""
     ledger: LedgerTables
-    scope: RecallScope
+    scope: Scope
     now: datetime
     not_before: datetime
 
-    def forecast(self, *, exact_rows: int | None) -> RecallForecast:
-        """Return the counts; beyond *exact_rows* rows in between, by the batches' due times."""
-        exact, rest = _parted(self._between(), exact_rows)
-        counts = [self._of_whole_batches(), *map(self._estimated, rest)]
-        for start in range(0, len(exact), _CHUNK):
-            counts.append(self._of_rows([batch.id for batch in exact[start : start + _CHUNK]]))
-        in_levels, too_near, left, dues = zip(*counts, strict=True)
-        first_due = min((due for due in dues if due is not None), default=None)
-        margin = self.not_before - self.now
-        return RecallForecast(
-            in_levels=sum(in_levels),
-            too_near=sum(too_near),
-            left=sum(left),
-            possible_until=None if first_due is None else first_due - margin,
-            may_find=self._may_find(),
-            is_exact=not rest,
-        )
-
-    def _of_whole_batches(self) -> _Counts:
+    def of_whole_batches(self) -> _Counts:
         """Count batches that are wholly on one side: their sizes without the rows that differ."""
         batch, row = self.ledger.batch.c, self.ledger.timeout.c
         is_past, is_far = self._is_past(), self._is_far()
@@ -133,7 +126,7 @@ class Forecaster:
         left, far, first_due = self.connection.execute(query).one()
         return int(far), 0, int(left), first_due
 
-    def _between(self) -> Sequence[_Batch]:
+    def between(self) -> Sequence[_Batch]:
         batch, which = self.ledger.batch.c, self._of_scope()
         if not self._reads_rows:
             is_whole = or_(self._is_past(), batch.first_due >= self.not_before)
@@ -145,7 +138,7 @@ class Forecaster:
         )
         return self.connection.execute(query).all()
 
-    def _of_rows(self, batches: Sequence[int]) -> _Counts:
+    def of_rows(self, batches: Sequence[int]) -> _Counts:
         row = self.ledger.timeout.c
         is_far = row.due >= self.not_before
         query = select(
@@ -157,14 +150,14 @@ class Forecaster:
         in_levels, too_near, left, first_due = self.connection.execute(query).one()
         return int(in_levels), int(too_near), int(left), first_due
 
-    def _estimated(self, batch: _Batch) -> _Counts:
+    def estimated(self, batch: _Batch) -> _Counts:
         """Count a batch as if its rows were due evenly between its first and its last."""
         first, last = batch.first_due or self.now, batch.last_due or self.now
         left = _share(first, last, self.now, batch.size)
         near = _share(first, last, self.not_before, batch.size) - left
         return batch.size - left - near, near, left, max(first, self.not_before)
 
-    def _may_find(self) -> bool:
+    def may_find(self) -> bool:
         batch = self.ledger.batch.c
         is_to_come = or_(batch.last_due.is_(None), batch.last_due > self.now)
         query = select(batch.id).where(*self._of_scope(), is_to_come).limit(1)
@@ -195,7 +188,7 @@ class Forecaster:
         return [batch.state == BatchState.HANDED_OVER, *of_batches(batch, self.scope)]
 
 
-def of_batches(batch: Any, scope: RecallScope) -> list[ColumnElement[bool]]:
+def of_batches(batch: Any, scope: Scope) -> list[ColumnElement[bool]]:
     """Return what *scope* demands of a batch."""
     found: list[ColumnElement[bool]] = []
     if scope.sources is not None:
@@ -205,7 +198,7 @@ def of_batches(batch: Any, scope: RecallScope) -> list[ColumnElement[bool]]:
     return found
 
 
-def of_rows(row: Any, scope: RecallScope) -> list[ColumnElement[bool]]:
+def of_rows(row: Any, scope: Scope) -> list[ColumnElement[bool]]:
     """Return what *scope* demands of a row beyond its batch."""
     found: list[ColumnElement[bool]] = []
     if scope.destination is not None:
@@ -242,7 +235,7 @@ def _share(first: datetime, last: datetime, until: datetime, size: int) -> int:
 
 
 def locked_rows(
-    ledger: LedgerTables, messages: Collection[TaggedMessage], scope: RecallScope, *, dialect: str
+    ledger: LedgerTables, messages: Collection[TaggedMessage], scope: Scope, *, dialect: str
 ) -> Select[Any]:
     """Return a query for what ``judge`` asks of the rows of *messages*; it locks them."""
     row, batch = ledger.timeout, ledger.batch
@@ -271,7 +264,7 @@ def rows_of(
     connection: Connection,
     ledger: LedgerTables,
     messages: Collection[TaggedMessage],
-    scope: RecallScope,
+    scope: Scope,
 ) -> Mapping[tuple[int, int], Row[Any]]:
     """Return the rows of *messages* that there are, by batch and index; they are locked."""
     query = locked_rows(ledger, messages, scope, dialect=connection.dialect.name)

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from sqlalchemy import Engine
+
 from migrator.delays.routing import DelaysVersion
 from migrator.delays.scan import LevelMessage, Levels, LevelScan, ScanEnd, ScanLimits, find_tagged
 from migrator.delays.tagged import TaggedMessage
@@ -26,15 +28,17 @@ from migrator.ledger.batches import SqlRuns
 from migrator.ledger.lease_keeper import OwnedLease, recalling_alone
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.queries import LedgerQueries
+from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import Clock, FaultPoint
 from migrator.nservicebus.timeouts import BITS
+from migrator.recall.queries import forecast
 from migrator.recall.restore import Recalls
 from migrator.recall.rules import (
     MAY_GO,
     STAYED,
     RecallForecast,
     RecallOutcome,
-    RecallScope,
+    Scope,
     demand_settled,
 )
 
@@ -88,18 +92,13 @@ class RecallReport:
         return found
 
 
-def forecast(
-    recalls: Recalls, clock: Clock, scope: RecallScope, margin: timedelta
-) -> RecallForecast:
-    """Return what the ledger expects a recall to find; the broker is not asked."""
-    now = clock.now()
-    return recalls.forecast(scope, now=now, not_before=now + margin)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recall:
     """Recalls while nobody claims; made by ``app.rollback``."""
 
+    engine: Engine
+    """The ledger's database."""
+    tables: LedgerTables
     recalls: Recalls
     """The store's and the ledger's side."""
     access: LevelAccess
@@ -122,7 +121,7 @@ class Recall:
     """Called at each step."""
 
     def run(
-        self, scope: RecallScope, terms: WalkTerms, expected: RecallForecast, progress: Progress
+        self, scope: Scope, terms: WalkTerms, expected: RecallForecast, progress: Progress
     ) -> RecallReport:
         """Restore what *scope* means, record it, and count what is met nowhere.
 
@@ -142,8 +141,11 @@ class Recall:
         done = RecallReport(expected=expected, outcomes=walked.outcomes, unfinished=unfinished)
         self.runs.record("recalled", detail=done.counts, batch=None)
         seen = sum(done.counts[each] for each in _SEEN_AND_LEFT)
-        left = forecast(self.recalls, self.clock, scope, terms.margin).in_levels
-        return replace(done, not_found=max(left - seen, 0))
+        now = self.clock.now()
+        remaining = forecast(
+            self.engine, self.tables, scope, now=now, not_before=now + terms.margin
+        ).in_levels
+        return replace(done, not_found=max(remaining - seen, 0))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -151,7 +153,7 @@ class _Walk:
     """Goes through all levels once, while the lease is held."""
 
     recall: Recall
-    scope: RecallScope
+    scope: Scope
     terms: WalkTerms
     held: OwnedLease
     progress: Progress

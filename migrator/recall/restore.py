@@ -29,8 +29,8 @@ from migrator.ledger.claims import under_lease
 from migrator.ledger.states import RowState
 from migrator.ledger.tables import LedgerPart, LedgerTables
 from migrator.ledger.work import FaultPoint, Lease
-from migrator.recall.queries import forecast, judge, rows_of
-from migrator.recall.rules import RecallForecast, RecallOutcome, RecallScope
+from migrator.recall.queries import judge, rows_of
+from migrator.recall.rules import RecallOutcome, Scope
 from migrator.stores.documents.claims import DocumentClaims
 from migrator.stores.documents.ledger import DocumentLedger, KeptRow
 from migrator.stores.sql.claims import SqlClaims
@@ -49,7 +49,7 @@ class Recalls(LedgerPart, ABC):
     def restore(
         self,
         messages: Collection[TaggedMessage],
-        scope: RecallScope,
+        scope: Scope,
         lease: Lease,
         *,
         not_before: datetime,
@@ -91,24 +91,6 @@ class Recalls(LedgerPart, ABC):
         Return what is called after its commit, and tells what became of them, if anything else.
         """
 
-    def forecast(
-        self,
-        scope: RecallScope,
-        *,
-        now: datetime,
-        not_before: datetime,
-        exact_rows: int | None = None,
-    ) -> RecallForecast:
-        """Return what is still to be found in the levels, by the ledger: ``queries.forecast``."""
-        return forecast(
-            self._engine,
-            self._tables,
-            scope,
-            now=now,
-            not_before=not_before,
-            exact_rows=exact_rows,
-        )
-
 
 class SqlRecalls(Recalls):
     """In one database, all of it or nothing."""
@@ -128,7 +110,7 @@ class SqlRecalls(Recalls):
     def restore(
         self,
         messages: Collection[TaggedMessage],
-        scope: RecallScope,
+        scope: Scope,
         lease: Lease,
         *,
         not_before: datetime,

@@ -13,7 +13,7 @@ from typing import Final
 
 from migrator.errors import PreflightRefused
 from migrator.ledger.states import HALF_DONE, BatchState, Mode
-from migrator.ledger.work import Batch
+from migrator.ledger.work import Batch, StoreEndpoint
 from migrator.nservicebus.timeouts import RunId
 
 
@@ -60,11 +60,13 @@ _IN_LEDGER: Final = HALF_DONE | {BatchState.CLAIMED, BatchState.STAGING}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecallScope:
-    """Which handed-over timeouts are to come back; None means any."""
+class Scope:
+    """Which rows are to come back; None means any."""
 
-    sources: Collection[str] | None = None
+    endpoints: Collection[StoreEndpoint] | None = None
     run: RunId | None = None
+    only_handed_over: bool = False
+    """Whether claimed rows and those in quarantine stay; what follows is of handed-over rows."""
     destination: str | None = None
     """As in the Destination column."""
     due_from: datetime | None = None
@@ -72,10 +74,24 @@ class RecallScope:
     due_until: datetime | None = None
     """Exclusive; aware, UTC."""
 
-    def may_mean(self, source: str, run: RunId) -> bool:
-        """Return whether rows of a batch of *source* and *run* may be meant."""
-        is_source = self.sources is None or source in self.sources
-        return is_source and self.run in (None, run)
+    @property
+    def sources(self) -> Collection[str] | None:
+        """Where the endpoints' rows come from; None: of every endpoint."""
+        return None if self.endpoints is None else {each.source for each in self.endpoints}
+
+    @property
+    def takes_quarantined(self) -> bool:
+        """Whether rows in quarantine come back: they are of no run any more."""
+        return self.run is None and not self.only_handed_over
+
+    def may_mean(self, batch: Batch) -> bool:
+        """Return whether rows of *batch* may be meant once it is handed over."""
+        is_source = self.sources is None or batch.source in self.sources
+        return is_source and self.run in (None, batch.run)
+
+    def covers(self, batch: Batch) -> bool:
+        """Return whether *batch*, which is not handed over, is meant."""
+        return not self.only_handed_over and self.may_mean(batch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +128,7 @@ class RecallForecast:
         }
 
 
-def demand_settled(batches: Iterable[Batch], scope: RecallScope) -> None:
+def demand_settled(batches: Iterable[Batch], scope: Scope) -> None:
     """Return when none of the open *batches* that *scope* means may still be handed over.
 
     Others are in nobody's way: what they send into the levels meanwhile is left there.
@@ -121,9 +137,7 @@ def demand_settled(batches: Iterable[Batch], scope: RecallScope) -> None:
         PreflightRefused: Some may; says which.
     """
     meant = [
-        batch
-        for batch in batches
-        if batch.mode is not Mode.DISPATCH and scope.may_mean(batch.source, batch.run)
+        batch for batch in batches if batch.mode is not Mode.DISPATCH and scope.may_mean(batch)
     ]
     sent = [batch.id for batch in meant if batch.state not in _IN_LEDGER]
     if sent:

@@ -22,7 +22,7 @@ from migrator.ledger.report import Progress
 from migrator.ledger.tables import LedgerTables
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.recall.queries import forecast
-from migrator.recall.rules import MARGIN, RecallForecast, RecallScope
+from migrator.recall.rules import MARGIN, RecallForecast, Scope
 from migrator.status.document import StatusDocument, status_document
 from migrator.status.remaining import (
     DISPATCH,
@@ -106,7 +106,7 @@ class LedgerReader:
                 self._found = forecast(
                     self.engine,
                     self.tables,
-                    RecallScope(),
+                    Scope(),
                     now=now,
                     not_before=until,
                     exact_rows=_EXACT_ROWS,

@@ -14,8 +14,9 @@ from migrator.handover.lane_recovery import LaneRecovery
 from migrator.ledger.states import Event, Mode, RowState
 from migrator.ledger.work import Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, Lane, RunId, TimeoutId
+from migrator.recall.queries import forecast
 from migrator.recall.restore import Recalls, SqlRecalls
-from migrator.recall.rules import RecallOutcome, RecallScope
+from migrator.recall.rules import RecallOutcome, Scope
 from tests.contract.any_site import LONG, NOW, AnySite, hours, timeout_id
 from tests.contract.site import Site
 from tests.support.tagged import tagged_message
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.every_store(slow=True)
 
 _recalls: type[Recalls] = SqlRecalls
 
-ALL = RecallScope()
+ALL = Scope()
 
 
 def handed_over(site: AnySite, count: int = 4) -> Lease:
@@ -65,7 +66,7 @@ def test_what_is_not_ours_not_meant_or_too_near_stays(site: AnySite) -> None:
     ours = tagged(site, 0)
     moved = ours._replace(timeout_id=TimeoutId(timeout_id(1)))
     near, other = tagged(site, 1), tagged(site, 3)
-    scope = RecallScope(due_until=NOW + timedelta(hours=3, minutes=30))
+    scope = Scope(due_until=NOW + timedelta(hours=3, minutes=30))
     outcomes = site.recalls().restore(
         [stranger, forged, moved, near, other],
         scope,
@@ -146,14 +147,12 @@ def test_no_lane_is_taken_while_somebody_recalls(site: AnySite) -> None:
     assert site.leases.acquire(Lane(3), "other", term) is not None
 
 
-def expected_of(
-    site: AnySite, hours_on: float, *, scope: RecallScope = ALL
-) -> tuple[int, int, int]:
+def expected_of(site: AnySite, hours_on: float, *, scope: Scope = ALL) -> tuple[int, int, int]:
     """Return the counts that are foretold *hours_on* after ``NOW``, with an hour's margin."""
     now = NOW + timedelta(hours=hours_on)
-    by_rows = RecallScope(due_from=NOW, sources=scope.sources, run=scope.run)
+    by_rows = replace(scope, due_from=NOW)
     found, read = (
-        site.recalls().forecast(each, now=now, not_before=now + timedelta(hours=1))
+        forecast(site.engine, site.tables, each, now=now, not_before=now + timedelta(hours=1))
         for each in (scope, by_rows)
     )
     assert (found.is_exact, read.is_exact) == (True, True)
@@ -168,9 +167,9 @@ def test_a_forecast_is_the_same_by_batches_and_by_rows(site: AnySite) -> None:
     lease = handed_over(site)
     assert [expected_of(site, at) for at in (-5, 1.5, 9)] == [(4, 0, 0), (2, 1, 1), (0, 0, 4)]
     now = NOW + timedelta(hours=1, minutes=30)
-    found = site.recalls().forecast(ALL, now=now, not_before=now + timedelta(hours=1))
+    found = forecast(site.engine, site.tables, ALL, now=now, not_before=now + timedelta(hours=1))
     assert found.possible_until == NOW + timedelta(hours=2)
-    assert expected_of(site, -5, scope=RecallScope(run=RunId(10**9))) == (0, 0, 0)
+    assert expected_of(site, -5, scope=Scope(run=RunId(10**9))) == (0, 0, 0)
     site.recalls().restore([tagged(site, 0)], ALL, lease, not_before=NOW)
     assert [expected_of(site, at)[0] for at in (-5, 1.5)] == [3, 2]
     assert expected_of(site, 9) == (0, 0, 3)
@@ -182,9 +181,11 @@ def test_a_forecast_without_rows_promises_nothing(site: AnySite) -> None:
     found = [tagged(site, number) for number in range(4)]
     site.recalls().restore(found, ALL, lease, not_before=NOW)
     assert expected_of(site, -5) == (0, 0, 0)
-    empty = site.recalls().forecast(ALL, now=NOW, not_before=NOW)
+    empty = forecast(site.engine, site.tables, ALL, now=NOW, not_before=NOW)
     assert (empty.possible_until, empty.may_find, empty.was_handed_over) == (None, True, False)
-    assert not site.recalls().forecast(ALL, now=NOW + timedelta(days=1), not_before=NOW).may_find
+    assert not forecast(
+        site.engine, site.tables, ALL, now=NOW + timedelta(days=1), not_before=NOW
+    ).may_find
 
 
 def test_too_many_rows_are_counted_by_their_batches(site: AnySite) -> None:
@@ -192,7 +193,7 @@ def test_too_many_rows_are_counted_by_their_batches(site: AnySite) -> None:
     handed_over(site, 10)
     now = NOW + timedelta(hours=5, minutes=30)
     margin = timedelta(hours=1)
-    about = site.recalls().forecast(ALL, now=now, not_before=now + margin, exact_rows=9)
+    about = forecast(site.engine, site.tables, ALL, now=now, not_before=now + margin, exact_rows=9)
     assert (about.in_levels, about.too_near, about.left) == (4, 1, 5)
     assert (about.is_exact, about.possible_until) == (False, now)
 

@@ -21,7 +21,7 @@ from migrator.ledger.identity import check_identity
 from migrator.ledger.report import QuarantineFilter
 from migrator.ledger.states import BatchState, Mode, RowState
 from migrator.ledger.work import Batch, Lease
-from migrator.recall.rules import RecallOutcome, RecallScope
+from migrator.recall.rules import RecallOutcome, Scope
 from migrator.recovery.resolve import Outcome
 from tests.contract.any_site import LONG, NOW, LegacyRow, due_in, hours, timeout_id
 from tests.contract.document_site import DocumentSite, Stopped
@@ -29,7 +29,7 @@ from tests.contract.document_site import DocumentSite, Stopped
 pytestmark = pytest.mark.documents(rarely=["ravendb-3.5"])  # a real one is asked
 
 SAGA = "5f6e0c1a-0000-4000-8000-00000000c2d1"
-ALL = RecallScope()
+ALL = Scope()
 CLAIM_STEPS = ["claim.recorded", "claim.taken", "claim.confirmed"]
 RELEASE_STEPS = ["release.recorded", "release.restored", "release.confirmed"]
 RECALL_STEPS = ["recall.recorded", "recall.put_back", "recall.confirmed"]
@@ -313,7 +313,7 @@ def test_a_recall_that_ended_half_way_is_finished_however_near_it_is(site: Docum
     with ends_at(site, "recall.put_back"):
         site.recalls().restore(found, ALL, lease, not_before=NOW)
     assert site.verifications().in_both_places([], at_most=10)[0] == 1
-    scope, near = RecallScope(destination="Another"), NOW + timedelta(hours=2)
+    scope, near = Scope(destination="Another"), NOW + timedelta(hours=2)
     outcomes = site.recalls().restore(found, scope, lease, not_before=near)
     assert outcomes == dict.fromkeys(found, RecallOutcome.RESTORED)
     assert site.states() == {"recalled": 1}

@@ -12,7 +12,7 @@ from migrator.ledger.report import QuarantineFilter
 from migrator.ledger.states import BatchState, Event, Mode
 from migrator.ledger.work import Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import BatchId, EndpointName, content_hash
-from migrator.recall.rules import RecallScope
+from migrator.recall.rules import Scope
 from migrator.verify.queries import Verifications
 from migrator.verify.report import BatchGap, DestinationBalance, EvidenceRecord
 from migrator.verify.stores import SqlVerifications
@@ -59,7 +59,7 @@ def _in_every_state(site: Site) -> Lease:
     site.claims.release(released, lease)
     site.claims.release_quarantined(endpoint, QuarantineFilter(timeout_id=timeout_id(2)))
     seen = [each for each in site.tagged_messages() if each.timeout_id == timeout_id(4)]
-    site.recalls().restore(seen, RecallScope(), site.lease(lane=999), not_before=NOW)
+    site.recalls().restore(seen, Scope(), site.lease(lane=999), not_before=NOW)
     return dispatcher
 
 

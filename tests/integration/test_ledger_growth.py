@@ -21,7 +21,8 @@ from migrator.ledger.queries import SqlHandOvers
 from migrator.ledger.report import ANY_QUARANTINED
 from migrator.ledger.states import Event, Mode
 from migrator.nservicebus.timeouts import TimeoutId
-from migrator.recall.rules import RecallScope
+from migrator.recall.queries import forecast
+from migrator.recall.rules import Scope
 from migrator.stores.documents.ledger import DocumentLedger
 from tests.contract.site import NOW, Site, hours
 
@@ -153,10 +154,11 @@ def test_no_statement_reads_more_than_it_is_about(
     assert max(read.found)[0] <= 50
     asking(lambda: site.queries.quarantined([endpoint]))
     asking(lambda: site.queries.doubtful([endpoint]))
-    recalls, until = site.recalls(), now + timedelta(minutes=1)
-    forecast = asking(
-        lambda: recalls.forecast(RecallScope(), now=now, not_before=until), of_each_batch=1
+    until = now + timedelta(minutes=1)
+    expected = asking(
+        lambda: forecast(site.engine, site.tables, Scope(), now=now, not_before=until),
+        of_each_batch=1,
     )
-    assert forecast.in_levels == rows - QUARANTINED
+    assert expected.in_levels == rows - QUARANTINED
     retried = asking(lambda: site.quarantine.retry(ANY_QUARANTINED, mode=Mode.STAGED))
     assert retried == QUARANTINED + 2

@@ -27,7 +27,7 @@ from migrator.nservicebus.satellites import DelayedMessage
 from migrator.nservicebus.timeouts import RECALL_LANE, BatchId, Lane, TimeoutId
 from migrator.nservicebus.wiretime import build_wire_time
 from migrator.preview import count
-from migrator.recall.rules import RecallScope
+from migrator.recall.rules import Scope
 from migrator.stores.endpoints import Selection
 from migrator.stores.sql.nhibernate import NHibernateOptions
 from migrator.stores.sql.seeding import SeedSpec, insert_rows, invent
@@ -293,7 +293,7 @@ def test_captured_rows_are_due_when_their_headers_say(opened: Opener, endpoint_n
     assert site.hand_over(claim, lease).state is BatchState.HANDED_OVER
     recall = site.lease(RECALL_LANE, "recall")
     site.recalls().restore(
-        site.tagged_messages(), RecallScope(), recall, not_before=soonest - timedelta(days=1)
+        site.tagged_messages(), Scope(), recall, not_before=soonest - timedelta(days=1)
     )
     assert site.legacy_rows() == rows
 

@@ -24,7 +24,7 @@ from migrator.ledger.tables import LedgerTables, build_tables, ledger_names
 from migrator.ledger.work import Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import Lane, RunId
 from migrator.recall.queries import locked_rows
-from migrator.recall.rules import RecallScope
+from migrator.recall.rules import Scope
 from migrator.stores.requests import ClaimRequest, Cursor
 from migrator.stores.sql.claims import is_there
 from migrator.stores.sql.dialects import Dialect, dialect_for
@@ -87,7 +87,7 @@ def families(dialect: str) -> Iterator[tuple[str, list[ClauseElement]]]:
     yield "store", list(_store(legacy, ledger))
     yield "quarantine", list(_quarantine(dialect, ledger))
     tagged = [tagged_message(9, index, ID, 7) for index in (0, 1)]
-    yield "recall", [locked_rows(ledger, tagged, RecallScope(), dialect=dialect)]
+    yield "recall", [locked_rows(ledger, tagged, Scope(), dialect=dialect)]
     yield "verify", list(_verify(store, ledger))
     of_all = shared(dialect)
     ours = [*_claim(store, of_all, ledger), *_put_back(store, of_all, ledger)]

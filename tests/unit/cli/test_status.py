@@ -19,7 +19,7 @@ from migrator.ledger.report import EndpointProgress, Progress
 from migrator.ledger.tables import LedgerTables
 from migrator.nservicebus.timeouts import EndpointName, Lane
 from migrator.recall import queries
-from migrator.recall.rules import RecallForecast, RecallScope
+from migrator.recall.rules import RecallForecast, Scope
 from migrator.status import reader
 from migrator.status.document import StatusDocument, status_document
 from migrator.status.remaining import Phase, Remaining, SentBy, finished_text
@@ -270,13 +270,11 @@ def test_watching_looks_again_until_interrupted(
     """One line per look; how much can come back is asked no oftener than each ten seconds."""
     program.seeded()
     program.record("handed_over")
-    asked: list[RecallScope] = []
+    asked: list[Scope] = []
     pauses: list[float] = []
     forecast = queries.forecast
 
-    def counted(
-        engine: Engine, tables: LedgerTables, scope: RecallScope, **more: Any
-    ) -> RecallForecast:
+    def counted(engine: Engine, tables: LedgerTables, scope: Scope, **more: Any) -> RecallForecast:
         asked.append(scope)
         return forecast(engine, tables, scope, **more)
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from migrator.errors import PreflightRefused
 from migrator.ledger.states import OPEN, BatchState, Mode
-from migrator.ledger.work import Batch
+from migrator.ledger.work import Batch, StoreEndpoint
 from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane, RunId
-from migrator.recall.rules import RecallScope, demand_settled
+from migrator.recall.rules import Scope, demand_settled
 
 SALES, BILLING = "Sales_TimeoutData", "Billing_TimeoutData"
+OF_SALES = Scope(endpoints=[StoreEndpoint(name=EndpointName("Sales"), source=SALES)])
 
 
 def batch(number: int, state: BatchState, *, run: int = 1, source: str = SALES) -> Batch:
@@ -30,12 +33,8 @@ def batch(number: int, state: BatchState, *, run: int = 1, source: str = SALES) 
 
 
 @pytest.mark.parametrize("state", sorted(OPEN))
-@pytest.mark.parametrize(
-    "scope", [RecallScope(), RecallScope(sources=[SALES]), RecallScope(run=RunId(1))]
-)
-def test_an_open_batch_that_is_meant_is_settled_first(
-    state: BatchState, scope: RecallScope
-) -> None:
+@pytest.mark.parametrize("scope", [Scope(), OF_SALES, Scope(run=RunId(1))])
+def test_an_open_batch_that_is_meant_is_settled_first(state: BatchState, scope: Scope) -> None:
     """Whatever its state: its rows would be handed over again afterwards."""
     with pytest.raises(PreflightRefused, match=r"batches 7 (may be on their way|are claimed)"):
         demand_settled([batch(7, state)], scope)
@@ -44,5 +43,5 @@ def test_an_open_batch_that_is_meant_is_settled_first(
 @pytest.mark.parametrize("state", sorted(OPEN))
 def test_others_are_in_nobodys_way(state: BatchState) -> None:
     """What another endpoint, or another run, sends into the levels meanwhile is left there."""
-    scope = RecallScope(sources=[SALES], run=RunId(1))
+    scope = replace(OF_SALES, run=RunId(1))
     demand_settled([batch(7, state, source=BILLING), batch(7, state, run=2)], scope)
