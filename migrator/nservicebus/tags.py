@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from migrator.nservicebus.timeouts import BatchId, TimeoutId
+from migrator.nservicebus.timeouts import BatchId
 
 TAG: Final = b"migrator/"
 """What every tag begins with, as it is on the wire."""
@@ -38,15 +38,6 @@ class MessageTag:
     ledger_id: str
     attempt: Attempt
     row_index: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowTag:
-    """Which row of the ledger a message is, by its tag and by the timeout it says it is."""
-
-    batch: BatchId
-    row_index: int
-    timeout_id: TimeoutId
 
 
 def build_tag(ledger_id: str, attempt: Attempt, row_index: int | None) -> str:
@@ -84,23 +75,3 @@ def find_tag(app_id: str | None, ledger_id: str) -> MessageTag | None:
     """Return the tag in *app_id*; None: it is none of the ledger *ledger_id*."""
     found = _FORM.fullmatch(app_id or "")
     return None if found is None or found[1] != ledger_id else _tag(found)
-
-
-def row_tag(app_id: str | None, timeout_id: object, *, ledger_id: str) -> RowTag | None:
-    """Return which row of the ledger *ledger_id* a message is; None: it is nobody's we know.
-
-    Only what migrator itself published bears the tag. The id alone proves nothing: a timeout
-    manager writes it as well, and a delayed retry of what was delivered long ago still has it.
-
-    Args:
-        app_id: The message's.
-        timeout_id: Its header ``NServiceBus.RelatedToTimeoutId``.
-        ledger_id: Ours.
-    """
-    found = _FORM.fullmatch(app_id or "")
-    if found is None or not isinstance(timeout_id, str) or not timeout_id:
-        return None
-    its_ledger, batch, _attempt, last = found.groups()
-    if its_ledger != ledger_id or last == _RECEIPT:
-        return None
-    return RowTag(batch=BatchId(int(batch)), row_index=int(last), timeout_id=TimeoutId(timeout_id))

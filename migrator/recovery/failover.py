@@ -26,7 +26,9 @@ from migrator.delays.scan import (
     LevelScan,
     ScanEnd,
     ScanLimits,
+    find_tagged,
 )
+from migrator.delays.tagged import TaggedMessage
 from migrator.delays.walk import CHUNK, LevelAccess, WalkProgress, WalkTerms, demand_shallow, walk
 from migrator.errors import PreflightRefused
 from migrator.ledger.lease_keeper import recalling_alone
@@ -34,11 +36,11 @@ from migrator.ledger.leases import SqlLeases
 from migrator.ledger.states import Mode
 from migrator.ledger.work import Clock, FaultPoint, StoreEndpoint
 from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
-from migrator.nservicebus.tags import Attempt, MessageTag, UnknownTag, parse_tag, row_tag
+from migrator.nservicebus.tags import Attempt, MessageTag, find_tag
 from migrator.nservicebus.timeouts import BITS, Lane, TimeoutId
 from migrator.rabbitmq.names import receipts_queue, staging_name
 from migrator.recovery.adoption import LedgerLocation, owners_on_broker
-from migrator.recovery.lost_window import FailoverTerms, LostWindow, RecoveredWindow, SeenRow
+from migrator.recovery.lost_window import FailoverTerms, LostWindow, RecoveredWindow
 from migrator.text import counted
 
 _CLOCKS_APART: Final = timedelta(minutes=1)
@@ -156,7 +158,7 @@ class FailoverRecovery:
             with _read_to_end(levels, name, terms) as scan:
                 while messages := scan.receive(at_most=CHUNK):
                     for message in messages:
-                        tag = _own_tag(message, self.ledger_id)
+                        tag = find_tag(message.properties.app_id, self.ledger_id)
                         if tag is None:
                             raise PreflightRefused(
                                 f"{name} contains a message that is not migrator's; nothing was "
@@ -174,7 +176,10 @@ class FailoverRecovery:
         for name in left.queues:
             with _read_to_end(levels, name, terms) as scan:
                 while messages := scan.receive(at_most=CHUNK):
-                    tags = [(each.tag, _own_tag(each, self.ledger_id)) for each in messages]
+                    tags = [
+                        (each.tag, find_tag(each.properties.app_id, self.ledger_id))
+                        for each in messages
+                    ]
                     scan.acknowledge(at for at, tag in tags if tag and _is_leftover(tag, found))
 
 
@@ -184,16 +189,17 @@ def _seen_in_levels(
     terms: WalkTerms,
     guard: Callable[[], None],
     progress: Callable[[WalkProgress], None],
-) -> Collection[SeenRow]:
-    """Return every row of the ledger whose message waits in a level."""
-    waiting, found, seen = levels.ready(), set[SeenRow](), 0
+) -> Collection[TaggedMessage]:
+    """Return the messages of rows of the ledger that wait in a level."""
+    version, waiting, found, seen = levels.version, levels.ready(), set[TaggedMessage](), 0
     demand_shallow(waiting, terms.deepest)
 
-    def meet(_level: int, _scan: LevelScan, messages: Sequence[LevelMessage]) -> int:
+    def meet(level: int, _scan: LevelScan, messages: Sequence[LevelMessage]) -> int:
         nonlocal seen
         guard()
         seen += len(messages)
-        found.update(row for each in messages if (row := _row(each, ledger_id)) is not None)
+        tagged = (find_tagged(each, version, level, ledger_id=ledger_id) for each in messages)
+        found.update(each for each in tagged if each is not None)
         return 0
 
     there = [level for level in range(BITS) if level in waiting]
@@ -226,25 +232,7 @@ def _is_leftover(tag: MessageTag, found: RecoveredWindow) -> bool:
     return tag.row_index is not None or tag.attempt not in found.committed
 
 
-def _own_tag(message: LevelMessage, ledger_id: str) -> MessageTag | None:
-    """Return the tag of a message; None: it is another sender's."""
-    try:
-        tag = parse_tag(message.properties.app_id)
-    except UnknownTag:
-        return None
-    return tag if tag.ledger_id == ledger_id else None
-
-
 def _timeout_of(message: LevelMessage) -> TimeoutId | None:
     """Return which timeout a message is about."""
     told = message.properties.header(RELATED_TO_TIMEOUT_ID)
     return TimeoutId(told) if isinstance(told, str) and told else None
-
-
-def _row(message: LevelMessage, ledger_id: str) -> SeenRow | None:
-    timeout_id = message.properties.header(RELATED_TO_TIMEOUT_ID)
-    row = row_tag(message.properties.app_id, timeout_id, ledger_id=ledger_id)
-    tag = _own_tag(message, ledger_id)
-    if row is None or tag is None:
-        return None
-    return SeenRow(row=row, attempt=tag.attempt.number)

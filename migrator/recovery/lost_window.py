@@ -19,13 +19,14 @@ import sqlalchemy as sa
 from migrator import __version__
 from migrator.database.portable import in_lists, pair_in
 from migrator.database.types import byte_length, database_now
+from migrator.delays.tagged import TaggedMessage
 from migrator.ledger.batches import SqlRuns
 from migrator.ledger.claims import hold_lease, insert_run, inserted_id
 from migrator.ledger.failover import record_position
 from migrator.ledger.states import HALF_DONE, BatchState, Mode
 from migrator.ledger.tables import INCOMPLETE, NO_TOKEN, LedgerPart, LedgerTables
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
-from migrator.nservicebus.tags import Attempt, RowTag
+from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import (
     FIRST_DISPATCHER_LANE,
     RECALL_LANE,
@@ -44,14 +45,6 @@ _FIRST_LANE: Final = Lane(0)
 _LATEST: Final = datetime(9999, 12, 31, tzinfo=UTC)
 _BYTES: Final = 2**62
 _COMMITTED: Final = (BatchState.HANDED_OVER, BatchState.DOUBTFUL)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeenRow:
-    """A message of this ledger, found on the broker."""
-
-    row: RowTag
-    attempt: int
 
 
 @dataclass(slots=True)
@@ -147,7 +140,7 @@ class LostWindow(LedgerPart):
 
     def recover(
         self,
-        seen: Collection[SeenRow],
+        seen: Collection[TaggedMessage],
         terms: FailoverTerms,
         lease: Lease,
         *,
@@ -187,8 +180,8 @@ class _Work:
     _runs: dict[str, RunId] = field(default_factory=dict)
     _found: RecoveredWindow = field(default_factory=RecoveredWindow)
 
-    def recover(self, seen: Collection[SeenRow]) -> RecoveredWindow:
-        self._number_above([*(each.row.batch for each in seen)])
+    def recover(self, seen: Collection[TaggedMessage]) -> RecoveredWindow:
+        self._number_above([*(each.batch for each in seen)])
         known, unknown = self._by_batch(seen)
         for number, rows in sorted(unknown.items()):
             self._take(number, rows)
@@ -217,30 +210,30 @@ class _Work:
     # ── messages that were found ────────────────────────────────────────────────────────────
 
     def _by_batch(
-        self, seen: Collection[SeenRow]
-    ) -> tuple[Mapping[int, Mapping[int, int]], Mapping[BatchId, Sequence[SeenRow]]]:
+        self, seen: Collection[TaggedMessage]
+    ) -> tuple[Mapping[int, Mapping[int, int]], Mapping[BatchId, Sequence[TaggedMessage]]]:
         """Return the attempts of rows that the ledger has, by batch and row, and what it lacks."""
         row, dialect = self.ledger.timeout.c, self.connection.dialect.name
         known: dict[int, dict[int, int]] = defaultdict(dict)
-        unknown: dict[BatchId, list[SeenRow]] = defaultdict(list)
+        unknown: dict[BatchId, list[TaggedMessage]] = defaultdict(list)
         # of what was seen twice, the later attempt counts
         for some in in_lists(sorted(seen, key=lambda each: each.attempt)):
-            keys = {(each.row.batch, each.row.row_index) for each in some}
+            keys = {each.row for each in some}
             query = sa.select(row.batch_id, row.row_index, row.store_id).where(
                 pair_in(row.batch_id, row.row_index, keys, dialect=dialect)
             )
             there = {(r.batch_id, r.row_index): r.store_id for r in self.connection.execute(query)}
             for each in some:
-                batch, index = each.row.batch, each.row.row_index
-                if there.get((batch, index)) == each.row.timeout_id:
+                batch, index = each.batch, each.row_index
+                if there.get((batch, index)) == each.timeout_id:
                     known[batch][index] = each.attempt
                 else:
                     unknown[batch].append(each)
         return known, unknown
 
-    def _take(self, batch: BatchId, rows: Sequence[SeenRow]) -> None:
+    def _take(self, batch: BatchId, rows: Sequence[TaggedMessage]) -> None:
         """Move rows of a batch that is unknown here out of the store: they were handed over."""
-        left = {each.row.timeout_id: each for each in rows}
+        left = {each.timeout_id: each for each in rows}
         for endpoint in self.store.endpoints():
             if not left:
                 return
@@ -258,7 +251,7 @@ class _Work:
         query = sa.select(row.store_id).where(row.batch_id == batch)
         return {TimeoutId(each) for each in self.connection.scalars(query)}
 
-    def _number(self, batch: int, rows: Iterable[SeenRow]) -> None:
+    def _number(self, batch: int, rows: Iterable[TaggedMessage]) -> None:
         """Give rows the index that their messages have, so that they are found by their tag."""
         row = self.ledger.timeout
         statement = (
@@ -266,7 +259,7 @@ class _Work:
             .where(row.c.batch_id == batch, row.c.store_id == sa.bindparam("called"))
             .values(row_index=sa.bindparam("at"))
         )
-        given = [{"called": each.row.timeout_id, "at": each.row.row_index} for each in rows]
+        given = [{"called": each.timeout_id, "at": each.row_index} for each in rows]
         self.connection.execute(statement, given)
 
     def _enter(self, claimed: int, batch: BatchId, attempt: int) -> None:

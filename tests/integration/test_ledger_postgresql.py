@@ -11,6 +11,7 @@ from sqlalchemy import event, select
 
 from dev.servers import PostgresServer, wait_until
 from migrator.database.engine import open_engine, reading, writing, writing_once
+from migrator.delays.tagged import TaggedMessage
 from migrator.errors import LedgerCloned
 from migrator.ledger.batches import SqlRuns
 from migrator.ledger.identity import check_identity
@@ -18,7 +19,7 @@ from migrator.ledger.lease_keeper import LeaseKeeper
 from migrator.ledger.states import BatchState, Event, Mode
 from migrator.ledger.tables import build_tables, names_for
 from migrator.ledger.work import StoreEndpoint
-from migrator.nservicebus.tags import Attempt, RowTag
+from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import (
     FIRST_DISPATCHER_LANE,
     RECALL_LANE,
@@ -29,9 +30,10 @@ from migrator.nservicebus.timeouts import (
 )
 from migrator.preflight.queries import LedgerFacts
 from migrator.recovery.adoption import SqlAdoption
-from migrator.recovery.lost_window import FailoverTerms, LostWindow, SeenRow
+from migrator.recovery.lost_window import FailoverTerms, LostWindow
 from migrator.stores.sql.dialects.postgresql import PostgresqlDialect
 from tests.contract.site import LONG, NOW, LegacyRow, Site, due_in, hours, timeout_id
+from tests.support.tagged import tagged_message
 
 
 def test_a_cloned_database_is_refused_until_adopted(
@@ -155,10 +157,9 @@ def test_no_lane_of_many_is_lost_on_a_slow_database(site: Site) -> None:
 # ── a failover, settled by what was met in the levels ───────────────────────────────────────────
 
 
-def seen(batch: int, index: int, number: int, attempt: int = 1) -> SeenRow:
+def seen(batch: int, index: int, number: int, attempt: int = 1) -> TaggedMessage:
     """Return the message of a row as it is met in a level."""
-    mark = RowTag(batch=BatchId(batch), row_index=index, timeout_id=TimeoutId(timeout_id(number)))
-    return SeenRow(row=mark, attempt=attempt)
+    return tagged_message(batch, index, timeout_id(number), 7)._replace(attempt=attempt)
 
 
 def test_each_row_of_the_window_is_settled_by_what_was_met(site: Site) -> None:

@@ -19,15 +19,12 @@ from migrator.ledger.states import Mode
 from migrator.ledger.tables import quoted
 from migrator.ledger.work import Lease, StoreEndpoint
 from migrator.nservicebus.satellites import ClearTimeouts
-from migrator.nservicebus.tags import RowTag
 from migrator.nservicebus.timeouts import (
     FIRST_DISPATCHER_LANE,
     RECALL_LANE,
-    BatchId,
     Lane,
-    TimeoutId,
 )
-from migrator.recovery.lost_window import FailoverTerms, LostWindow, SeenRow
+from migrator.recovery.lost_window import FailoverTerms, LostWindow
 from migrator.stores.requests import ClaimRequest
 from migrator.stores.sql.dialects.postgresql import PostgresqlDialect
 from migrator.stores.sql.legacy_table import parse_source
@@ -35,6 +32,7 @@ from migrator.stores.sql.moving import Move
 from migrator.stores.sql.seeding import SeedSpec, insert_rows, invent
 from tests.contract.nhibernate_site import NHibernateSite
 from tests.contract.site import COLUMNS, NOW, Site, hours, locked, timeout_id
+from tests.support.tagged import tagged_message
 
 
 def test_claim_skips_rows_a_timeout_manager_is_deleting(site: Site) -> None:
@@ -173,7 +171,7 @@ def test_the_printed_grants_are_enough(site: Site, role: str) -> None:
 
 def _settle(site: Site, endpoint: StoreEndpoint) -> None:
     """Find out what `migrator db adopt --after-failover --dry-run` says."""
-    mark = RowTag(batch=BatchId(700), row_index=0, timeout_id=TimeoutId(timeout_id(0)))
+    seen = tagged_message(700, 0, timeout_id(0), 7)
     terms = FailoverTerms(
         endpoints=[endpoint],
         mode=Mode.STAGED,
@@ -184,7 +182,7 @@ def _settle(site: Site, endpoint: StoreEndpoint) -> None:
     assert not failover.cutoffs(failover.last_heartbeat())
     lease = site.lease(RECALL_LANE)
     for _ in range(2):  # the second time the numbers are above that already
-        found = failover.recover([SeenRow(row=mark, attempt=1)], terms, lease, is_dry_run=True)
+        found = failover.recover([seen], terms, lease, is_dry_run=True)
         assert found.handed_over_from_store == 1
     site.leases.release(lease)
     assert site.claim(endpoint, site.lease(5, "another"), max_rows=1).batch.id > 700

@@ -9,14 +9,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from pika import spec
 
 from migrator.delays.depths import LevelDepth, build_level_depths
 from migrator.delays.destination_bindings import DestinationBinding
 from migrator.delays.destinations import DestinationAnswers
-from migrator.delays.routing import DelaysVersion, level_name
-from migrator.delays.scan import LevelMessage, LevelScan, ScanEnd, ScanLimits
+from migrator.delays.routing import DelaysVersion, address, level_name
+from migrator.delays.scan import LevelMessage, LevelScan, ScanEnd, ScanLimits, find_tagged
+from migrator.delays.tagged import Place
 from migrator.delays.walk import LevelAccess, LevelPass, demand_shallow, walk
 from migrator.errors import DeliveryLimitNear, PreflightRefused
+from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
 from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.entities import QueueState, lowest_limit
 from migrator.rabbitmq.properties import Properties
@@ -267,3 +270,33 @@ def test_what_is_forgotten_while_it_is_asked_for_is_asked_again() -> None:
     told = [destinations.answers([QueueName("Billing"), QueueName("Sales")]) for _ in range(3)]
     assert [each[QueueName("Billing")] for each in told] == ["answer 1", "answer 2", "answer 2"]
     assert [each[QueueName("Sales")] for each in told] == ["answer 1", "answer 1", "answer 1"]
+
+
+# ── whose messages they are ─────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("app_id", "timeout_id", "is_ours"),
+    [
+        ("migrator/a1/12.3.4", "t", True),
+        ("migrator/a1/12.9.4", "t", True),
+        (None, "t", False),  # a delayed retry: the header is still there, the tag is not
+        ("migrator/b2/12.3.4", "t", False),
+        ("migrator/a1/12.3.receipt", "t", False),
+        *(("migrator/a1/12.3.4", other, False) for other in (None, "", b"\xff")),
+    ],
+)
+def test_only_what_we_sent_names_a_row(
+    app_id: str | None, timeout_id: object, is_ours: bool
+) -> None:
+    """By batch and index, whatever the attempt; an id of ours alone says nothing."""
+    headers = {} if timeout_id is None else {RELATED_TO_TIMEOUT_ID: timeout_id}
+    properties = spec.BasicProperties(app_id=app_id, headers=headers)
+    raw = Properties(b"".join(properties.encode()))
+    key = address(V2, 24, QueueName("Sales")).routing_key.encode()
+    sent = LevelMessage(1, False, key, raw, 7, seen_at=NOW)
+    found = find_tagged(sent, V2, 4, ledger_id="a1")
+    assert (found is not None) is is_ours
+    if found is not None:
+        assert (found.row, found.timeout_id, found.body_bytes) == ((12, 4), "t", 7)
+        assert (found.place, found.seen_at) == (Place(level=4, delay_s=24, version=V2), NOW)
