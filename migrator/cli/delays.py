@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from migrator.app.delays import Delays
     from migrator.decommission.levels import DelaysFound
-    from migrator.delays.capacity import Burst, MeasuredCapacity
+    from migrator.delays.capacity import MeasuredCapacity, SentBurst
     from migrator.delays.depths import LevelDepth, LevelDepths
     from migrator.delays.probe import ProbeRun
 
@@ -256,7 +256,7 @@ def _show_capacity(measured: MeasuredCapacity) -> None:
     say(f"each exchange costs a level {measured.exchange_cost_s * 1000:.3f} ms")
 
 
-def _burst_text(burst: Burst) -> str:
+def _burst_text(burst: SentBurst) -> str:
     return f"{grouped(round(burst.per_second))}/s" + (
         "" if burst.is_released_slower else " or more"
     )

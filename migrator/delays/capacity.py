@@ -53,7 +53,7 @@ _USUAL_HEADERS: Final = {f"Migrator.Probe.{n}": "as long as usual headers" for n
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Burst:
+class SentBurst:
     """Many messages of one delay, published at once."""
 
     delay_s: int
@@ -104,7 +104,7 @@ class MeasuredCapacity:
     measured_at: datetime
     """Aware, UTC; this machine's clock."""
     broker: MeasuredBroker
-    bursts: tuple[Burst, ...] = ()
+    bursts: tuple[SentBurst, ...] = ()
     """What it was fitted to; empty when it was read from the ledger."""
 
     def per_second(self, exchanges: int) -> float:
@@ -112,7 +112,7 @@ class MeasuredCapacity:
         return 1 / (exchanges * self.exchange_cost_s)
 
 
-def fit_exchange_cost_s(bursts: Sequence[Burst]) -> float:
+def fit_exchange_cost_s(bursts: Sequence[SentBurst]) -> float:
     """Return the cost of an exchange, in seconds, that explains *bursts* best; not empty.
 
     Least squares of cost = exchanges * cost of one. A burst that was not let go more slowly than
@@ -170,7 +170,7 @@ def measure_capacity(
     """
     refuse_unusable(settings, version, find_bindings)
     broker = find_broker(settings, version)
-    found: list[tuple[float, tuple[Burst, ...]]] = []
+    found: list[tuple[float, tuple[SentBurst, ...]]] = []
     for _ in range(rounds):
         with admin_session(settings, purpose="measure capacity") as admin:
             queue = new_probe_queue(admin, version, find_bindings)
@@ -195,7 +195,7 @@ def _send(
     *,
     messages: int,
     delays_s: Sequence[int],
-) -> tuple[Burst, ...]:
+) -> tuple[SentBurst, ...]:
     """Publish a burst of each delay and wait until all are back.
 
     Raises:
@@ -227,7 +227,7 @@ def _send(
             f"queue {queue} waits for them, and the broker deletes it after a day"
         )
     return tuple(
-        Burst(
+        SentBurst(
             delay_s=delay_s,
             messages=messages,
             published_s=published_s[delay_s],

@@ -56,7 +56,7 @@ class Arrival(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Probe:
+class ProbeTrip:
     """One probe, once it is back or lost."""
 
     level: int
@@ -81,7 +81,7 @@ class ProbeRun:
     """All probes of one call, lowest level first."""
 
     version: DelaysVersion
-    probes: tuple[Probe, ...]
+    probes: tuple[ProbeTrip, ...]
     left_queue: str = ""
     """Our queue, which waits for probes that are lost; empty: it was removed."""
 
@@ -184,7 +184,7 @@ def send_probes(
     late_s = {n: back_s[n] - sent_s[n] - probe_delay_s(n) for n in back_s}
     return ProbeRun(
         version=version,
-        probes=tuple(Probe(level=level, late_s=late_s.get(level)) for level in sorted(levels)),
+        probes=tuple(ProbeTrip(level=level, late_s=late_s.get(level)) for level in sorted(levels)),
         left_queue=name if is_left else "",
     )
 

@@ -57,7 +57,7 @@ HandedOver = Callable[[Batch, int, float], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class LanePacing:
     batch_rows: int
     rate_limit_per_s: int = 0
     """Messages per second; 0: no limit."""
@@ -73,7 +73,7 @@ class LaneSetup:
     claiming: Executor
     preparing: Executor
     """One thread, which may wait for *claiming*."""
-    pace: Callable[[], Pace]
+    pace: Callable[[], LanePacing]
     pacer: Pacer
     """Shared by all lanes of the process, as is the limit below."""
     quarantine_limit: QuarantineLimit

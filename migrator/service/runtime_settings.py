@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from migrator.config import HandOver, Settings, ThrottleSettings
 from migrator.config.work import HandOverPace
 from migrator.errors import ConfigError, MigratorError
-from migrator.handover.lane import Pace
+from migrator.handover.lane import LanePacing
 from migrator.service.audit_log import AuditLog
 from migrator.service.worker import WorkerPool
 from migrator.stores.endpoints import Selection
@@ -55,12 +55,12 @@ class RuntimeSettings:
         """The section of the settings as it is in force."""
         return self._now
 
-    def pace(self) -> Pace:
+    def pace(self) -> LanePacing:
         """Return how much at a time, and how fast."""
         now = self._now
         # a second's worth at most, so that a slow rate does not make a stop slow
         rows = min(now.batch_size, now.rate_limit or now.batch_size)
-        return Pace(batch_rows=rows, rate_limit_per_s=now.rate_limit)
+        return LanePacing(batch_rows=rows, rate_limit_per_s=now.rate_limit)
 
     def keeps_to_levels(self) -> bool:
         """Return whether hand-over is as slow as the delay levels are."""

@@ -13,9 +13,9 @@ import pytest
 from rich.console import Console
 
 from migrator.cli.delays import level_table
-from migrator.delays.capacity import Burst, MeasuredBroker, MeasuredCapacity, read_capacity
+from migrator.delays.capacity import MeasuredBroker, MeasuredCapacity, SentBurst, read_capacity
 from migrator.delays.depths import LevelDepth, LevelDepths, build_level_depths
-from migrator.delays.probe import Probe, ProbeRun
+from migrator.delays.probe import ProbeRun, ProbeTrip
 from migrator.delays.routing import DelaysVersion
 from migrator.delays.topology import DelayEntities
 from tests.unit.cli.conftest import Program
@@ -71,7 +71,7 @@ def test_probes_that_come_back_are_fine(program: Program, monkeypatch: pytest.Mo
     def send_probes(
         _settings: object, version: DelaysVersion, levels: Sequence[int], **_: object
     ) -> ProbeRun:
-        probes = [Probe(level=n, late_s=late) for n, late in zip(levels, late_s, strict=True)]
+        probes = [ProbeTrip(level=n, late_s=late) for n, late in zip(levels, late_s, strict=True)]
         is_lost = None in late_s
         return ProbeRun(
             version=version, probes=tuple(probes), left_queue="migrator.probe.x" * is_lost
@@ -127,8 +127,8 @@ def test_a_measured_capacity_is_shown_and_kept(
             delays=DelaysVersion.V2, broker_version="3.10.8", cluster="rabbit@one", vhost="/"
         ),
         bursts=(
-            Burst(delay_s=8, messages=1001, published_s=0.1, released_s=0.4),
-            Burst(delay_s=2, messages=1001, published_s=0.2, released_s=0.2),
+            SentBurst(delay_s=8, messages=1001, published_s=0.1, released_s=0.4),
+            SentBurst(delay_s=2, messages=1001, published_s=0.2, released_s=0.2),
         ),
     )
     monkeypatch.setattr("migrator.app.delays.measure_capacity", lambda *_, **__: measured)

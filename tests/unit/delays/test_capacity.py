@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 import pytest
 
 from migrator.delays.capacity import (
-    Burst,
     MeasuredBroker,
     MeasuredCapacity,
+    SentBurst,
     capacity_document,
     fit_exchange_cost_s,
     read_capacity,
@@ -19,9 +19,9 @@ from migrator.delays.routing import DelaysVersion
 COST_S = 0.0001
 
 
-def burst(delay_s: int, released_s: float, *, published_s: float = 0.1) -> Burst:
+def burst(delay_s: int, released_s: float, *, published_s: float = 0.1) -> SentBurst:
     """Return a burst of a thousand and one messages: a thousand steps between arrivals."""
-    return Burst(delay_s=delay_s, messages=1001, published_s=published_s, released_s=released_s)
+    return SentBurst(delay_s=delay_s, messages=1001, published_s=published_s, released_s=released_s)
 
 
 def test_the_cost_is_that_of_each_exchange() -> None:

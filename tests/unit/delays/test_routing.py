@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from migrator.delays.probe import Probe, ProbeRun, catching_keys
+from migrator.delays.probe import ProbeRun, ProbeTrip, catching_keys
 from migrator.delays.routing import (
     DelaysVersion,
     DelayTooLong,
@@ -207,7 +207,7 @@ def test_a_message_is_never_early_and_less_than_a_second_late(span: timedelta) -
 def test_a_probe_is_lost_early_or_on_time() -> None:
     """Under a hundredth of a second early is the broker's clock, which counts milliseconds."""
     late_s = (0.1, 2.0, 2.1, -0.001, -0.02, None)
-    probes = tuple(Probe(level=n, late_s=each) for n, each in enumerate(late_s))
+    probes = tuple(ProbeTrip(level=n, late_s=each) for n, each in enumerate(late_s))
     arrivals = ["on_time"] * 4 + ["early", "lost"]
     assert [probe.arrival for probe in probes] == arrivals
     run = ProbeRun(version=V2, probes=probes)

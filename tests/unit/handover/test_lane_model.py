@@ -31,7 +31,7 @@ from migrator.errors import (
 from migrator.handover.claiming import ClaimableCache, Claimer
 from migrator.handover.direct import DirectHandOver
 from migrator.handover.holding import Holding
-from migrator.handover.lane import LaneSession, LaneSetup, Pace
+from migrator.handover.lane import LanePacing, LaneSession, LaneSetup
 from migrator.handover.pacing import Pacer
 from migrator.handover.ports import Delayed
 from migrator.handover.prepare import Preparer
@@ -140,7 +140,7 @@ class World:
             ),
             claiming=AtOnce(),
             preparing=AtOnce(),
-            pace=lambda: Pace(batch_rows=self.batch),
+            pace=lambda: LanePacing(batch_rows=self.batch),
             pacer=self.pacer,
             quarantine_limit=QuarantineLimit(0, ()),
             receipt_deadline_s=60.0,
@@ -915,7 +915,7 @@ def test_what_goes_while_another_batch_waits_counts_for_the_rate() -> None:
     """A message a second, whoever waits for what."""
     world = FullLevel(full_s=1.0)
     _, _, parts = world.process(Mode.DIRECT)
-    pace = Pace(batch_rows=BATCH, rate_limit_per_s=1)
+    pace = LanePacing(batch_rows=BATCH, rate_limit_per_s=1)
     session = world.waiting(replace(parts, pace=lambda: pace))
     assert session.turn(may_claim=True)
     assert world.clock.elapsed >= 2 * BATCH
@@ -926,7 +926,7 @@ def test_a_lane_that_the_rate_limit_holds_says_so() -> None:
     """And that it is no pause, and no slow broker."""
     world = World(rows=BATCH)
     _, _, parts = world.process(Mode.DIRECT)
-    pace, said = Pace(batch_rows=BATCH, rate_limit_per_s=2), set[str]()
+    pace, said = LanePacing(batch_rows=BATCH, rate_limit_per_s=2), set[str]()
     session, _ = world.session(
         replace(parts, pace=lambda: pace), lambda: said.add(session.activity)
     )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from migrator.delays.capacity import MeasuredBroker, MeasuredCapacity, read_capacity
-from migrator.delays.probe import Probe, ProbeRun
+from migrator.delays.probe import ProbeRun, ProbeTrip
 from migrator.delays.releases import EXCHANGE_COST_S
 from migrator.delays.routing import DelaysVersion
 from migrator.errors import Interrupted, LedgerCloned, MigratorError, TargetUnavailable
@@ -31,7 +31,7 @@ HERE = DelaysHere(
 
 def flight(*late_s: float | None) -> ProbeRun:
     """Return a flight through levels 0 and up; lost probes leave a queue."""
-    probes = tuple(Probe(level=n, late_s=each) for n, each in enumerate(late_s))
+    probes = tuple(ProbeTrip(level=n, late_s=each) for n, each in enumerate(late_s))
     return ProbeRun(
         version=DelaysVersion.V2, probes=probes, left_queue="left" if None in late_s else ""
     )
