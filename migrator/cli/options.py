@@ -228,16 +228,16 @@ MARGIN: Final = "1m"
 """As ``recall.rules.MARGIN``, which takes longer to import."""
 MAX_HOLD: Final = "20s"
 MAX_DEPTH: Final = 200_000
-_MOMENTS: Final = ["%Y-%m-%d", "%Y-%m-%dT%H:%M%z", "%Y-%m-%dT%H:%M:%S%z"]
+MOMENTS: Final = ["%Y-%m-%d", "%Y-%m-%dT%H:%M%z", "%Y-%m-%dT%H:%M:%S%z"]
 DueFrom = Annotated[
     datetime | None,
     typer.Option(
-        metavar="TIME", formats=_MOMENTS, help="Only handed-over rows due at this time or later."
+        metavar="TIME", formats=MOMENTS, help="Only handed-over rows due at this time or later."
     ),
 ]
 DueUntil = Annotated[
     datetime | None,
     typer.Option(
-        metavar="TIME", formats=_MOMENTS, help="Only handed-over rows due before this time."
+        metavar="TIME", formats=MOMENTS, help="Only handed-over rows due before this time."
     ),
 ]

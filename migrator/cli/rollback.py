@@ -18,6 +18,7 @@ from migrator.cli.options import (
     MARGIN,
     MAX_DEPTH,
     MAX_HOLD,
+    MOMENTS,
     DryRun,
     DueFrom,
     DueUntil,
@@ -78,6 +79,12 @@ def rollback(
     context: typer.Context,
     endpoint: Endpoints = None,
     run: Run = None,
+    since: Annotated[
+        datetime | None,
+        typer.Option(
+            metavar="TIME", formats=MOMENTS, help="Only what was claimed at this time or later."
+        ),
+    ] = None,
     only_handed_over: Annotated[
         bool,
         typer.Option("--only-handed-over", help="Only what is in the delay levels; see below."),
@@ -102,8 +109,8 @@ def rollback(
 
     First those that were not handed over, and rows in quarantine; then those that were, out of
     the delay levels, except what is due within --margin or has left. Other senders' messages stay
-    there and keep their time. With --run, rows in quarantine stay. Stop every `migrator run`
-    first. After a crash, run the same command again.
+    there and keep their time. With --run or --since, rows in quarantine stay. Stop every
+    `migrator run` first. After a crash, run the same command again.
 
     A batch that was being published directly when its process was killed is published once more
     first, because it is unknown how far it got; what is due of it goes to its destination.
@@ -115,6 +122,7 @@ def rollback(
       migrator rollback --dry-run
       migrator rollback --endpoint Sales --yes
       migrator rollback --run 12 --keep-handed-over --yes
+      migrator rollback --since 2026-12-24T08:30Z --yes
       migrator rollback --destination Billing --due-from 2026-12-24T00:00Z --yes
 
     Exit codes: 0 done; 3 another process still works, or a level is too deep; 4 store or broker
@@ -139,6 +147,7 @@ def rollback(
         scope = Scope(
             endpoints=parts.find(endpoint) if endpoint else None,
             run=None if run is None else RunId(run),
+            since=_utc(since),
             only_handed_over=is_part,
             destination=destination,
             due_from=_utc(due_from),

@@ -202,6 +202,7 @@ def batch_of(row: Row[Any]) -> Batch:
         size=row.size,
         body_bytes=row.body_bytes,
         ledger_id=row.ledger_id,
+        claimed_at=row.claimed_at,
     )
 
 

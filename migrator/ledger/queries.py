@@ -41,7 +41,6 @@ from migrator.nservicebus.timeouts import (
     EndpointName,
     Lane,
     QueueName,
-    RunId,
 )
 
 
@@ -73,20 +72,6 @@ class LedgerQueries(LedgerPart):
     def quarantined(self, endpoints: Sequence[StoreEndpoint]) -> int:
         row = self._tables.timeout.c
         return self._count(row.state == RowState.QUARANTINED, row.source, endpoints)
-
-    def quarantined_for(
-        self, reasons: Collection[str], sources: Collection[str] | None, run: RunId | None
-    ) -> Mapping[str, int]:
-        """None: of any source or run."""
-        row, batch = self._tables.timeout.c, self._tables.batch.c
-        which = [row.state == RowState.QUARANTINED, row.reason.in_(reasons)]
-        which += [] if sources is None else [among(row.source, sources)]
-        which += (
-            [] if run is None else [row.batch_id.in_(select(batch.id).where(batch.run_id == run))]
-        )
-        query = select(row.reason, func.count()).where(*which).group_by(row.reason)
-        found = self._read(query, doing="counting the quarantine by reason", by_index=True)
-        return {str(reason): int(count) for reason, count in sorted(found)}
 
     def sources(self) -> Sequence[str]:
         query = select(self._tables.batch.c.source).distinct()

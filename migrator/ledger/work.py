@@ -106,6 +106,8 @@ class Batch:
     body_bytes: int
     ledger_id: str | None = None
     """The id under which evidence of a document store is found; None: the ledger's present id."""
+    claimed_at: datetime | None = field(default=None, compare=False)
+    """Aware, UTC; None: it was claimed a moment ago, or its claim is not done."""
 
     fresh: Sequence[StoredTimeout] | None = field(default=None, compare=False, repr=False)
     """Its rows by row index, right after a claim; None once it advanced."""

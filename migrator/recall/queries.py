@@ -34,6 +34,7 @@ from migrator.delays.tagged import TaggedMessage
 from migrator.errors import LedgerError
 from migrator.ledger.states import BatchState, RowState
 from migrator.ledger.tables import LedgerTables
+from migrator.nservicebus.conversion import NOT_TAKEN_BACK
 from migrator.recall.rules import RecallForecast, RecallOutcome, Scope
 
 _CHUNK: Final = 500
@@ -188,6 +189,19 @@ class _Counting:
         return [batch.state == BatchState.HANDED_OVER, *of_batches(batch, self.scope)]
 
 
+def kept_in_quarantine(engine: Engine, tables: LedgerTables, scope: Scope) -> Mapping[str, int]:
+    """Return how many rows of *scope* their store does not take back, by reason."""
+    row, batch = tables.timeout.c, tables.batch.c
+    which = [row.state == RowState.QUARANTINED, row.reason.in_(NOT_TAKEN_BACK)]
+    if meant := of_batches(batch, scope):
+        which.append(row.batch_id.in_(select(batch.id).where(*meant)))
+    query = select(row.reason, func.count()).where(*which).group_by(row.reason)
+    with reading(engine, LedgerError, doing="counting the quarantine by reason") as connection:
+        prefer_indexes(connection)
+        found = connection.execute(query).all()
+    return {str(reason): int(count) for reason, count in sorted(tuple(each) for each in found)}
+
+
 def of_batches(batch: Any, scope: Scope) -> list[ColumnElement[bool]]:
     """Return what *scope* demands of a batch."""
     found: list[ColumnElement[bool]] = []
@@ -195,6 +209,8 @@ def of_batches(batch: Any, scope: Scope) -> list[ColumnElement[bool]]:
         found.append(among(batch.source, scope.sources))
     if scope.run is not None:
         found.append(batch.run_id == scope.run)
+    if scope.since is not None:
+        found.append(batch.claimed_at >= scope.since)
     return found
 
 

@@ -28,9 +28,8 @@ from migrator.ledger.run_terms import BrokerPlace
 from migrator.ledger.states import HALF_DONE, BatchState, Event, Mode
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import Batch, Batches, Clock, Lease, StoreEndpoint
-from migrator.nservicebus.conversion import NOT_TAKEN_BACK
 from migrator.nservicebus.timeouts import BatchId, Lane
-from migrator.recall.queries import forecast
+from migrator.recall.queries import forecast, kept_in_quarantine
 from migrator.recall.recall import Progress, Recall, RecallReport
 from migrator.recall.rules import RecallForecast, Scope
 from migrator.stores.ports import Claims
@@ -328,7 +327,7 @@ class Rollback:
             return {}
         detail = {"rows": released.rows, "quarantined": released.quarantined, "run": scope.run}
         self.runs.record("rolled_back", detail=detail, batch=None)
-        return self.queries.quarantined_for(NOT_TAKEN_BACK, scope.sources, scope.run)
+        return kept_in_quarantine(self.engine, self.tables, scope)
 
     # ── what was not handed over ────────────────────────────────────────────────────────────
 

@@ -65,6 +65,8 @@ class Scope:
 
     endpoints: Collection[StoreEndpoint] | None = None
     run: RunId | None = None
+    since: datetime | None = None
+    """When a batch was claimed, inclusive; aware, UTC."""
     only_handed_over: bool = False
     """Whether claimed rows and those in quarantine stay; what follows is of handed-over rows."""
     destination: str | None = None
@@ -81,13 +83,14 @@ class Scope:
 
     @property
     def takes_quarantined(self) -> bool:
-        """Whether rows in quarantine come back: they are of no run any more."""
-        return self.run is None and not self.only_handed_over
+        """Whether rows in quarantine come back: no run and no time tells them apart."""
+        return (self.run, self.since) == (None, None) and not self.only_handed_over
 
     def may_mean(self, batch: Batch) -> bool:
         """Return whether rows of *batch* may be meant once it is handed over."""
         is_source = self.sources is None or batch.source in self.sources
-        return is_source and self.run in (None, batch.run)
+        is_before = self.since and batch.claimed_at and batch.claimed_at < self.since
+        return is_source and self.run in (None, batch.run) and not is_before
 
     def covers(self, batch: Batch) -> bool:
         """Return whether *batch*, which is not handed over, is meant."""

@@ -228,6 +228,31 @@ def test_one_rollback_brings_all_back(rig: Rig) -> None:
     assert left_of_ours(rig) == 0
 
 
+def test_what_was_claimed_since_a_time_comes_back_alone(rig: Rig) -> None:
+    """Handed over or not; what was claimed before stays in the levels."""
+    rig.prepare("Billing")
+    ours(rig, 20)
+    rig.migrate("--cutoff", "0s")
+    time.sleep(1.0)  # a time has whole seconds
+    ((now,),) = rig.query("SELECT now()")
+    since = f"{now.astimezone(UTC) + timedelta(seconds=1):%Y-%m-%dT%H:%M:%SZ}"
+    time.sleep(1.0)
+    ours(rig, 30)
+    later = rig.stored()
+    rig.migrate("--cutoff", "0s")
+    ours(rig, 10)
+    later |= rig.stored()
+    assert rig.run("run", "--endpoint", "Sales", fault="claim.done").returncode == -9
+    options = ("rollback", "--since", since, "--json")
+    foretold = json.loads(rig.must(*options, "--dry-run"))
+    done = json.loads(rig.must(*options, "--yes"))
+    for each in (foretold, done):
+        assert (each["rows"], each["handed_over"]["expected"]["in_levels"]) == (10, 30)
+    assert (done["handed_over"]["found"]["restored"], done["handed_over"]["not_found"]) == (30, 0)
+    assert rig.stored() == later
+    assert left_of_ours(rig) == 20
+
+
 @pytest.mark.slow
 def test_a_rollback_that_is_killed_is_run_again(rig: Rig) -> None:
     """At every step of the second half; nothing is lost and nothing is there twice.
