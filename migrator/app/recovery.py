@@ -91,13 +91,13 @@ class RecoveryParts:
         )
 
     def _contents(self) -> MovedContents:
-        verifications = self._backend.verifications
-        incomplete, gaps = verifications.gaps((), at_most=1)
+        audit = self._backend.audit
+        incomplete, gaps = audit.gaps((), at_most=1)
         first_incomplete = gaps[0].batch if gaps else None
         if self._settings.store.kind.has_own_ledger:  # a document store stays where it is
             return MovedContents(incomplete_batches=incomplete, first_incomplete=first_incomplete)
-        missing = [each for each in verifications.balances() if each.in_store is None]
-        in_both, first = verifications.in_both_places((), at_most=1)
+        missing = [each for each in audit.balances() if each.in_store is None]
+        in_both, first = audit.in_both_places((), at_most=1)
         return MovedContents(
             incomplete_batches=incomplete,
             first_incomplete=first_incomplete,

@@ -25,7 +25,7 @@ from migrator.stores.sql.nhibernate import NHibernateOptions, NHibernateStore
 from migrator.stores.sql.seeding import SeedRow, create_table, insert_rows
 from migrator.stores.sql.sql_persistence import Placement, SqlOptions, SqlStore
 from migrator.stores.sql.store import TableStore
-from migrator.verify.stores import DocumentVerifications, SqlVerifications
+from migrator.verify.stores import DocumentAudit, SqlAudit
 
 if TYPE_CHECKING:
     from migrator.app.ledger import Ledger
@@ -56,9 +56,9 @@ class SqlBackend:
         return LostWindow(self._engine, self._tables, self.store, self.claims, self._runs)
 
     @cached_property
-    def verifications(self) -> SqlVerifications:
+    def audit(self) -> SqlAudit:
         """Reads the ledger, and compares them with the tables."""
-        return SqlVerifications(self._engine, self._tables, self.store)
+        return SqlAudit(self._engine, self._tables, self.store)
 
     def seed(self, name: str, rows: Iterator[SeedRow]) -> tuple[str, int]:
         """Write invented timeouts, in a new table if there is none; return where, and how many."""
@@ -113,9 +113,9 @@ class DocumentBackend:
         return DocumentRecalls(engine, tables, self._records, self.claims, fault=self._fault)
 
     @cached_property
-    def verifications(self) -> DocumentVerifications:
+    def audit(self) -> DocumentAudit:
         """Reads the ledger, and lists the store."""
-        return DocumentVerifications(self._ledger.engine, self._ledger.tables, self.documents)
+        return DocumentAudit(self._ledger.engine, self._ledger.tables, self.documents)
 
     def seed(self, name: str, rows: Iterator[SeedRow]) -> tuple[str, int]:
         """Write documents; return where they are, and how many.

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 
 from migrator.app.levels import level_access
 from migrator.app.servers import open_servers
-from migrator.verify.verify import Verify
+from migrator.verify.levels import VerifyContext
 
 if TYPE_CHECKING:
     from migrator.config import Settings
 
 
 @contextmanager
-def open_verify(settings: Settings, progress: Callable[[str, int], None]) -> Iterator[Verify]:
+def open_verify(
+    settings: Settings, progress: Callable[[str, int], None]
+) -> Iterator[VerifyContext]:
     """Open what compares store, ledger and broker; *progress* is told how far it is.
 
     Raises:
@@ -25,8 +27,8 @@ def open_verify(settings: Settings, progress: Callable[[str, int], None]) -> Ite
     """
     with open_servers(settings) as servers:
         ledger, backend = servers.ledger, servers.backend
-        yield Verify(
-            queries=backend.verifications,
+        yield VerifyContext(
+            queries=backend.audit,
             ledger=ledger.queries,
             ledger_id=ledger.id,
             access=level_access(

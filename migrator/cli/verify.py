@@ -39,7 +39,7 @@ from migrator.verify.report import (
     STATES,
     Found,
     Verdict,
-    Verification,
+    VerifyResult,
     counts_of,
     headline,
 )
@@ -86,6 +86,7 @@ def verify(
     from migrator.app.verify import open_verify
     from migrator.delays.scan import ScanLimits
     from migrator.verify.levels import VerifyPlan
+    from migrator.verify.verify import verify as run_verify
 
     session = session_of(context)
     form = chosen_form(form, output, wants_json=session.wants_json)
@@ -105,7 +106,7 @@ def verify(
             tell(f"{what}, {grouped(done)} read")
 
         with open_verify(given, advance) as work:
-            found, digest = work.run(plan, evidence)
+            found, digest = run_verify(work, plan, evidence)
             about = about_of(session, given, work.ledger_id, endpoint)
     if form == "table" and output is None:
         show(found)
@@ -116,7 +117,7 @@ def verify(
     raise typer.Exit(exit_code(found))
 
 
-def exit_code(found: Verification) -> ExitCode:
+def exit_code(found: VerifyResult) -> ExitCode:
     """Return what the process tells its caller."""
     if found.verdict is not Verdict.BALANCED:
         return ExitCode.DOUBTFUL
@@ -129,7 +130,7 @@ def exit_code(found: Verification) -> ExitCode:
 # ── what is said ────────────────────────────────────────────────────────────────────────────────
 
 
-def _rendered(found: Verification, digest: str | None, form: str, about: About) -> str:
+def _rendered(found: VerifyResult, digest: str | None, form: str, about: About) -> str:
     """Return *found* as table, json or html, for a file or a pipe."""
     if form == "table":
         with redirect_stdout(StringIO()) as out:
@@ -142,7 +143,7 @@ def _rendered(found: Verification, digest: str | None, form: str, about: About) 
     return verify_page(document, about=about) if form == "html" else json_text(document.values)
 
 
-def show(found: Verification) -> None:
+def show(found: VerifyResult) -> None:
     """Write *found* for people, the verdict last."""
     states = [name for name, _ in STATES]
     write_table(
@@ -181,7 +182,7 @@ def show(found: Verification) -> None:
         write_text(line)
 
 
-def _show_levels(found: Verification) -> None:
+def _show_levels(found: VerifyResult) -> None:
     levels = [each for each in found.levels if each.total or each.ours or each.foreign]
     if levels:
         write_table(
@@ -205,7 +206,7 @@ def _show_discrepancies(first: Sequence[Found], counts: Mapping[str, int]) -> No
         write_text(f"{kind}: {grouped(count)}")
 
 
-def _verdict(found: Verification) -> Iterator[str]:
+def _verdict(found: VerifyResult) -> Iterator[str]:
     if found.doubtful:
         listed = ", ".join(map(str, found.doubtful))
         yield f"doubtful: batches {listed}; `migrator db resolve` says what is known"

@@ -180,7 +180,7 @@ def _sample(
     )
     found = {row.id: row for row in summary.rows_called(chosen)}
     if groups and len(found) < SAMPLE_ROWS:
-        found |= {row.id: row for row in summary.outermost(SAMPLE_ROWS, not_for=strange)}
+        found |= {row.id: row for row in summary.sample_rows(SAMPLE_ROWS, not_for=strange)}
     return list(found.values())[:SAMPLE_ROWS]
 
 

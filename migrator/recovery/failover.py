@@ -176,10 +176,8 @@ class FailoverRecovery:
         for name in left.queues:
             with _read_to_end(levels, name, terms) as scan:
                 while messages := scan.receive(at_most=CHUNK):
-                    tags = [
-                        (each.tag, find_tag(each.properties.app_id, self.ledger_id))
-                        for each in messages
-                    ]
+                    app_ids = [(each.tag, each.properties.app_id) for each in messages]
+                    tags = [(at, find_tag(app_id, self.ledger_id)) for at, app_id in app_ids]
                     scan.acknowledge(at for at, tag in tags if tag and _is_leftover(tag, found))
 
 

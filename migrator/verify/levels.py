@@ -7,7 +7,7 @@ Rules of this file:
   seen is compared with the ledger when its rows are read, page by page;
 * only what the ledger still says to be handed over, and not due, can be missing; a level hides
   what may be in it when it could not be read, when nobody tells whether it holds messages back,
-  or when somebody has some of them; so does a generation that was left out.
+  or when somebody has some of them; so does a version that was left out.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ from migrator.delays.routing import DelaysVersion
 from migrator.delays.scan import LevelMessage, LevelScan, ScanEnd, ScanLimits, find_tagged
 from migrator.delays.tagged import TaggedMessage, level_text
 from migrator.delays.walk import LevelPass, walk
+from migrator.ledger.batches import SqlRuns
+from migrator.ledger.leases import SqlLeases
 from migrator.ledger.queries import LedgerQueries
 from migrator.ledger.work import Clock, FaultPoint
 from migrator.nservicebus.tags import TAG
 from migrator.nservicebus.timeouts import BITS, EndpointName
 from migrator.rabbitmq.frames import Keep
+from migrator.stores.ports import Store
 from migrator.text import counted
-from migrator.verify.evidence import EvidenceFile
-from migrator.verify.queries import Verifications
+from migrator.verify.queries import LedgerAudit
 from migrator.verify.report import SLACK, Discrepancy, EvidenceRecord, Findings, RowKey
 from migrator.verify.rules import (
     NOWHERE,
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
 CHUNK: Final = 500
 """Rows that are asked about at a time, by their tags."""
 LevelKey = tuple[str, int]
-"""A generation and one of its levels."""
+"""A version of the delays and one of its levels."""
 KeepSeen = Callable[[LevelKey, int, Sequence[TaggedMessage]], None]
 _SHARED: Final = "something else consumes it, and may hold messages that were not seen"
 _ROUTED: Final = timedelta(seconds=6)
@@ -68,7 +70,7 @@ class VerifyPlan:
     endpoints: frozenset[EndpointName] = frozenset()
     """Empty: all."""
     delays: DelaysVersion | None = None
-    """Which generation to look into; None: each that exists."""
+    """Which version to read; None: each that exists."""
     is_scan: bool = False
     """Whether each message in the levels is looked at."""
     scan: ScanLimits = field(default_factory=ScanLimits)
@@ -83,10 +85,10 @@ class VerifyPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What a verification asks, and whom it tells."""
+class VerifyContext:
+    """What a verification asks, and what it reports to; made by ``app.verify.open_verify``."""
 
-    queries: Verifications
+    queries: LedgerAudit
     ledger_id: str
     """By whose tag our messages are known."""
     access: LevelAccess
@@ -97,15 +99,21 @@ class Parts:
     """The database's time."""
     wait: Callable[[float], None]
     """Waits for so many seconds."""
-    evidence: EvidenceFile | None = None
-    fault: FaultPoint = lambda _step: None
+    store: Store
+    """Knows endpoints that the ledger does not."""
+    leases: SqlLeases
+    lease_duration: timedelta
+    """For how long that of a scan is taken at a time."""
+    runs: SqlRuns
+    """Gets the event."""
+    fault: FaultPoint
     """Called after each page of rows."""
-    progress: Callable[[str, int], None] = lambda _what, _done: None
-    """Called with what is being looked at, and how much of it was."""
+    progress: Callable[[str, int], None]
+    """Called with what is being read, and how much of it was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Generations:
+class LevelCounts:
     """The delays that exist on the broker, with its counts by now."""
 
     depths: Sequence[LevelDepths]
@@ -115,7 +123,7 @@ class Generations:
 
     @property
     def levels(self) -> Sequence[tuple[DelaysVersion, LevelDepth]]:
-        """Every level that exists, by generation, highest first."""
+        """Every level that exists, by version, highest first."""
         return [(each.version, step) for each in self.depths for step in each.steps if step.exists]
 
     @property
@@ -129,20 +137,20 @@ class Generations:
         return sorted({each.gap for each in self.depths if each.gap})
 
 
-class LevelLook:
+class LevelCheck:
     """Looks at the messages in the levels, and compares the rows of the ledger with them."""
 
     def __init__(
-        self, parts: Parts, plan: VerifyPlan, findings: Findings, tagged: TaggedMessages
+        self, context: VerifyContext, plan: VerifyPlan, findings: Findings, tagged: TaggedMessages
     ) -> None:
-        self._parts = parts
+        self._context = context
         self._plan = plan
         self._findings = findings
         self._tagged = tagged
         self._held_for = timedelta(seconds=plan.scan.hold_s)
-        self.began_at = parts.clock.now()
+        self.began_at = context.clock.now()
         self.ours: Counter[LevelKey] = Counter()
-        """Messages of rows that the ledger has, by generation and level; so far."""
+        """Messages of rows that the ledger has, by version and level; so far."""
         self._all: Counter[LevelKey] = Counter()
         self._whole: set[LevelKey] = set()
         """Levels of which every message was seen."""
@@ -163,12 +171,12 @@ class LevelLook:
         """All others that were seen."""
         return self._all - self.ours
 
-    def generations(self) -> Generations:
+    def counts(self) -> LevelCounts:
         """Return what exists, with its counts by now."""
-        found = [each for each in self._parts.access.depths() if not each.is_absent]
+        found = [each for each in self._context.access.depths() if not each.is_absent]
         meant = [each for each in found if self._plan.delays in (None, each.version)]
         left_out = [each.version for each in found if each not in meant]
-        return Generations(depths=meant, left_out=left_out)
+        return LevelCounts(depths=meant, left_out=left_out)
 
     def first(self) -> None:
         """Look at every message; nothing is judged yet.
@@ -195,32 +203,34 @@ class LevelLook:
         are, and those that bear the tag of a row of ours.
         """
         gone: dict[LevelKey, str] = {}
-        for generation in self.generations().depths:
+        for depths in self.counts().depths:
             which = set[int]()
-            for step in generation.steps:
+            for step in depths.steps:
                 if not step.exists or step.level not in levels:
                     continue
                 if step.known <= self._plan.deepest:
                     which.add(step.level)
                 else:
                     why = f"it holds {counted(step.known, 'message')}; --max-depth allows more"
-                    gone[generation.version, step.level] = why
-            gone |= self._sweep_generation(generation.version, which, keep)
+                    gone[depths.version, step.level] = why
+            gone |= self._sweep_version(depths.version, which, keep)
         return gone
 
-    def _sweep_generation(
+    def _sweep_version(
         self, version: DelaysVersion, which: Collection[int], keep: KeepSeen
     ) -> Mapping[LevelKey, str]:
-        parts, gone, seen = self._parts, dict[LevelKey, str](), Counter[int]()
+        context, gone, seen = self._context, dict[LevelKey, str](), Counter[int]()
 
         def meet(level: int, _scan: LevelScan, found: Sequence[LevelMessage]) -> int:
-            known = (find_tagged(each, version, level, ledger_id=parts.ledger_id) for each in found)
+            known = (
+                find_tagged(each, version, level, ledger_id=context.ledger_id) for each in found
+            )
             keep((version, level), len(found), [each for each in known if each is not None])
             seen[level] += len(found)
-            parts.progress(level_text(version, level), seen[level])
+            context.progress(level_text(version, level), seen[level])
             return 0
 
-        with parts.access.open(version) as queues:
+        with context.access.open(version) as queues:
             passes = walk(queues, which, self._plan.scan, meet, choose=_hash_ours, leaves_worn=True)
             for found in passes:
                 gone[version, found.level] = _gap(found, seen[found.level])
@@ -235,7 +245,7 @@ class LevelLook:
         """
         found = self._tagged.of(page)
         strays = {row.row for row in page if is_stray(row) and row.row in found}
-        again = self._parts.queries.known(strays) if strays else {}
+        again = self._context.queries.known(strays) if strays else {}
         for row in page:
             messages = found.get(row.row, ())
             for each in messages:
@@ -250,7 +260,7 @@ class LevelLook:
         """Return what was seen of *rows*, by the ledger's id; nothing is reported."""
         found = self._tagged.of(rows)
         there = {row.row for row in rows if row.row in found}
-        known = self._parts.queries.known(there)
+        known = self._context.queries.known(there)
         return {
             row.id: judge_messages(
                 known.get(row.row, row),
@@ -310,15 +320,15 @@ class LevelLook:
 
     def _routed(self, handed_over_last: datetime) -> int | None:
         """Give messages time to reach their levels; return how many are still staged."""
-        clock, wait = self._parts.clock, self._parts.wait
+        clock, wait = self._context.clock, self._context.wait
         wait(max((handed_over_last + _ROUTED - clock.now()).total_seconds(), 0.0))
         until_s = clock.monotonic_s() + _STAGED_PATIENCE_S
-        while (staged := self._parts.access.still_staged()) and clock.monotonic_s() < until_s:
+        while (staged := self._context.access.still_staged()) and clock.monotonic_s() < until_s:
             wait(1.0)
         return staged
 
     def _due_in(self, line: EvidenceRecord) -> timedelta:
-        return line.due_at - self._parts.clock.now()
+        return line.due_at - self._context.clock.now()
 
     def _looked_at_again(
         self, lines: Sequence[EvidenceRecord]
@@ -332,7 +342,7 @@ class LevelLook:
             some = lines[start : start + CHUNK]
             messages = self._tagged.of(some)
             known = self._known({line.row for line in some})
-            now = self._parts.clock.now()
+            now = self._context.clock.now()
             for line in some:
                 found = known.get(line.row)
                 if found is None:
@@ -347,9 +357,9 @@ class LevelLook:
 
     def _known(self, rows: Collection[RowKey]) -> Mapping[RowKey, EvidenceRecord]:
         """Return rows by batch and index; those that no level may hold are read again."""
-        known = dict(self._parts.queries.known(rows))
+        known = dict(self._context.queries.known(rows))
         if strays := {row for row, found in known.items() if is_stray(found)}:
-            known |= self._parts.queries.known(strays)
+            known |= self._context.queries.known(strays)
         return known
 
     def _decided(
@@ -371,21 +381,21 @@ class LevelLook:
         hidden = maybe_dark | maybe_away
         return [line for line in lines if line.id not in hidden], len(hidden)
 
-    def _counted(self) -> Generations:
+    def _counted(self) -> LevelCounts:
         """Return the broker's counts, once they tell everything, or as they are after a while.
 
         Levels are told seconds after they were made, and what we held ourselves is still among
         what is consumed for as long.
         """
-        until_s = self._parts.clock.monotonic_s() + _COUNTS_PATIENCE_S
+        until_s = self._context.clock.monotonic_s() + _COUNTS_PATIENCE_S
         while True:
-            found = self.generations()
+            found = self.counts()
             is_told = not any(
                 _is_dark(delays, step) or step.unacknowledged for delays, step in found.levels
             )
-            if is_told or self._parts.clock.monotonic_s() >= until_s:
+            if is_told or self._context.clock.monotonic_s() >= until_s:
                 return found
-            self._parts.wait(1.0)
+            self._context.wait(1.0)
 
     def _which(
         self, lines: Sequence[EvidenceRecord], levels: Iterable[int]
@@ -398,12 +408,12 @@ class LevelLook:
 
     # ── sums alone ──────────────────────────────────────────────────────────────────────────
 
-    def count(self, waiting: Callable[[datetime], int]) -> Generations:
+    def count(self, waiting: Callable[[datetime], int]) -> LevelCounts:
         """Report when all levels together hold too few; return what they hold by the last answer.
 
         *waiting* tells how many timeouts that are due after a time have to be in the levels.
         """
-        clock, found = self._parts.clock, self.generations()
+        clock, found = self._context.clock, self.counts()
         demand = waiting(clock.now() + SLACK)
         if found.known >= demand:
             return found
@@ -421,8 +431,8 @@ class LevelLook:
         until = clock.now() + timedelta(seconds=_SUMS_PATIENCE_S)
         demand = waiting(until + SLACK)
         while found.known < demand and clock.now() < until:
-            self._parts.wait(1.0)
-            found = self.generations()
+            self._context.wait(1.0)
+            found = self.counts()
             if (now := self._by_the_queues(found)).known >= demand:
                 return now
         if found.known < demand:
@@ -435,7 +445,7 @@ class LevelLook:
             )
         return found
 
-    def _by_the_queues(self, found: Generations) -> Generations:
+    def _by_the_queues(self, found: LevelCounts) -> LevelCounts:
         """Return *found* with what the queues themselves say is ready: the API tells it later.
 
         As it was where anything is held back or consumed: that only the API tells, and what was
@@ -446,7 +456,7 @@ class LevelLook:
         return replace(found, depths=[self._with_ready(each) for each in found.depths])
 
     def _with_ready(self, depths: LevelDepths) -> LevelDepths:
-        ready = self._parts.access.ready(depths.version)
+        ready = self._context.access.ready(depths.version)
         steps = (replace(each, ready=ready.get(each.level)) for each in depths.steps)
         return replace(depths, steps=tuple(steps))
 

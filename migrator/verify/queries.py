@@ -70,7 +70,7 @@ def _is_intact(found: RowMapping | dict[str, Any]) -> bool | None:
     return bool(found["content_hash"] == content_hash(found["headers"], found["body"]))
 
 
-class AuditQueries:
+class AuditStatements:
     """Builds the queries for one dialect."""
 
     def __init__(self, ledger: LedgerTables, dialect: Dialect) -> None:
@@ -229,7 +229,7 @@ class AuditQueries:
         return [select(part).where(row.c.id == id_) for part in parts]
 
 
-class Verifications(ABC):
+class LedgerAudit(ABC):
     """Reads the ledger; what the store has of it is a subclass's.
 
     Raises, each of its methods:
@@ -240,7 +240,7 @@ class Verifications(ABC):
         self._dialect = dialect_for(engine.dialect.name)
         self._engine = self._dialect.read_only(engine)
         self._ledger = ledger
-        self._queries = AuditQueries(ledger, self._dialect)
+        self._queries = AuditStatements(ledger, self._dialect)
         self.unread: dict[str, str] = {}
         """Sources of which rows could not be read, and why: what is in them was not compared."""
 

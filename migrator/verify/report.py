@@ -172,7 +172,7 @@ class LevelBalance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verification:
+class VerifyResult:
     """The whole answer."""
 
     taken_at: datetime
@@ -299,7 +299,7 @@ def headline(
     return "Verified: every timeout is accounted for"
 
 
-def summary(found: Verification) -> dict[str, object]:
+def summary(found: VerifyResult) -> dict[str, object]:
     """Return verdict and counts: for the ledger's events, and the evidence's last line."""
     return {
         "verdict": str(found.verdict),
@@ -311,6 +311,6 @@ def summary(found: Verification) -> dict[str, object]:
     }
 
 
-def counts_of(found: Verification) -> Mapping[str, int]:
+def counts_of(found: VerifyResult) -> Mapping[str, int]:
     """Return how many things of each kind do not agree, without those of which there are none."""
     return {str(kind): count for kind, count in sorted(found.counts.items()) if count}

@@ -24,14 +24,14 @@ from migrator.stores.documents.ports import DocumentStore
 from migrator.stores.documents.store import endpoint_at
 from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.stores.sql.store import TableStore
-from migrator.verify.queries import Verifications, counted
+from migrator.verify.queries import LedgerAudit, counted
 from migrator.verify.report import EndpointBalance, EvidenceRecord
 
 _IDS_AT_A_TIME: Final = 500
 """Ids that any database takes as parameters of one query."""
 
 
-class SqlVerifications(Verifications):
+class SqlAudit(LedgerAudit):
     """Compares within one database, which has ledger and legacy tables."""
 
     def __init__(self, engine: Engine, ledger: LedgerTables, store: TableStore) -> None:
@@ -79,7 +79,7 @@ class SqlVerifications(Verifications):
         return connection.execute(counting).scalar_one()
 
 
-class DocumentVerifications(Verifications):
+class DocumentAudit(LedgerAudit):
     """Compares a ledger with a store of documents, by listing that."""
 
     def __init__(self, engine: Engine, ledger: LedgerTables, documents: DocumentStore) -> None:

@@ -16,19 +16,15 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, TypeVar
 
 from migrator import __version__
-from migrator.ledger.batches import SqlRuns
 from migrator.ledger.lease_keeper import scanning_alone
-from migrator.ledger.leases import SqlLeases
-from migrator.stores.ports import Store
 from migrator.text import counted, grouped
-from migrator.verify.evidence import open_evidence
-from migrator.verify.levels import Generations, LevelLook, Parts, VerifyPlan
+from migrator.verify.evidence import EvidenceFile, open_evidence
+from migrator.verify.levels import LevelCheck, LevelCounts, VerifyContext, VerifyPlan
 from migrator.verify.report import (
     SLACK,
     BatchGap,
@@ -38,7 +34,7 @@ from migrator.verify.report import (
     EvidenceRecord,
     Findings,
     LevelBalance,
-    Verification,
+    VerifyResult,
     summary,
 )
 from migrator.verify.rules import Seen, is_waiting, judge_record
@@ -58,58 +54,54 @@ _LONGEST_CLAIM: Final = timedelta(minutes=15)
 _CHANGED: Final = "headers or body in the ledger are not what was claimed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verify(Parts):
-    """Verifies, and records that; made by ``app.verify``, without evidence."""
+def verify(
+    context: VerifyContext, plan: VerifyPlan, evidence: Path | None
+) -> tuple[VerifyResult, str | None]:
+    """Verify, and record that; return what agrees and what does not, and the evidence's digest.
 
-    store: Store
-    """Knows endpoints that the ledger does not."""
-    leases: SqlLeases
-    lease_duration: timedelta
-    """For how long that of a scan is taken at a time."""
-    runs: SqlRuns
-    """Gets the event."""
-
-    def run(self, plan: VerifyPlan, evidence: Path | None) -> tuple[Verification, str | None]:
-        """Return what agrees and what does not, and the digest of the evidence.
-
-        Raises:
-            UnknownEndpoint: Neither ledger nor store has one that is named.
-            PreflightRefused: Somebody recalls, or looks through the levels already.
-            TargetError, StoreUnavailable, LedgerError, ConfigError: As ``Verifier.run`` does.
-        """
-        known = {each.endpoint for each in self.ledger.progress().endpoints}
-        for name in sorted(plan.endpoints - known):
-            self.store.find(name)
-        alone = scanning_alone(self.leases, self.lease_duration)
-        with alone if plan.is_scan else nullcontext():
-            found, digest = self._verified(plan, evidence)
-        self.runs.record("verified", detail=summary(found), batch=None)
-        return found, digest
-
-    def _verified(self, plan: VerifyPlan, evidence: Path | None) -> tuple[Verification, str | None]:
-        if evidence is None:
-            return Verifier(self, plan).run(), None
-        about = {
-            "taken_at": self.clock.now().isoformat(),
-            "ledger": self.ledger_id,
-            "version": __version__,
-            "delays": "all" if plan.delays is None else str(plan.delays),
-            "scan": plan.is_scan,
-            "endpoints": sorted(plan.endpoints),
-        }
-        with open_evidence(evidence, about) as file:
-            found = Verifier(replace(self, evidence=file), plan).run()
-            ended_at = self.clock.now().isoformat()
-            return found, file.finish({"ended_at": ended_at, **summary(found)})
+    Raises:
+        UnknownEndpoint: Neither ledger nor store has one that is named.
+        PreflightRefused: Another process recalls, or reads the levels already.
+        TargetError, StoreUnavailable, LedgerError, ConfigError: As ``Verification.run`` does.
+    """
+    known = {each.endpoint for each in context.ledger.progress().endpoints}
+    for name in sorted(plan.endpoints - known):
+        context.store.find(name)
+    alone = scanning_alone(context.leases, context.lease_duration)
+    with alone if plan.is_scan else nullcontext():
+        found, digest = _verified(context, plan, evidence)
+    context.runs.record("verified", detail=summary(found), batch=None)
+    return found, digest
 
 
-class Verifier:
+def _verified(
+    context: VerifyContext, plan: VerifyPlan, evidence: Path | None
+) -> tuple[VerifyResult, str | None]:
+    if evidence is None:
+        return Verification(context, plan).run(), None
+    about = {
+        "taken_at": context.clock.now().isoformat(),
+        "ledger": context.ledger_id,
+        "version": __version__,
+        "delays": "all" if plan.delays is None else str(plan.delays),
+        "scan": plan.is_scan,
+        "endpoints": sorted(plan.endpoints),
+    }
+    with open_evidence(evidence, about) as file:
+        found = Verification(context, plan, file).run()
+        ended_at = context.clock.now().isoformat()
+        return found, file.finish({"ended_at": ended_at, **summary(found)})
+
+
+class Verification:
     """Looks at everything once, and at what looks wrong once more."""
 
-    def __init__(self, parts: Parts, plan: VerifyPlan) -> None:
-        self._parts = parts
+    def __init__(
+        self, context: VerifyContext, plan: VerifyPlan, evidence: EvidenceFile | None = None
+    ) -> None:
+        self._context = context
         self._plan = plan
+        self._evidence = evidence
         self._findings = Findings()
         self._met = array("Q")
         """Rows of batches that were claimed lately, by the ledger's id, ascending."""
@@ -122,7 +114,7 @@ class Verifier:
         self._too_new = 0
         """Rows handed over after going through the levels began, and not seen."""
 
-    def run(self) -> Verification:
+    def run(self) -> VerifyResult:
         """Return what agrees and what does not; the evidence has a line for every timeout then.
 
         Raises:
@@ -131,39 +123,39 @@ class Verifier:
             ConfigError: The evidence cannot be written, or what was seen in the levels.
         """
         with TaggedMessages() as tagged:
-            return self._verified(LevelLook(self._parts, self._plan, self._findings, tagged))
+            return self._verified(LevelCheck(self._context, self._plan, self._findings, tagged))
 
-    def _verified(self, look: LevelLook) -> Verification:
-        parts, plan, findings = self._parts, self._plan, self._findings
-        taken_at = parts.clock.now()
+    def _verified(self, check: LevelCheck) -> VerifyResult:
+        context, plan, findings = self._context, self._plan, self._findings
+        taken_at = context.clock.now()
         changes: dict[int, EvidenceRecord] = {}
         if plan.is_scan:
-            look.first()
-        self._read_rows(look)
+            check.first()
+        self._read_rows(check)
         if plan.is_scan:
             if self._unseen:
                 last = max(line.handed_over_at or taken_at for line in self._unseen.values())
-                changes |= look.again(self._unseen, handed_over_last=last)
-            found = look.generations()  # what is with us while we look counts as consumed
+                changes |= check.again(self._unseen, handed_over_last=last)
+            found = check.counts()  # what is with us while we look counts as consumed
         else:
             findings.not_checked.append(
                 "which messages are in the levels: only --deep reads each one"
             )
-            found = look.count(self._waiting)
-        destinations = self._destinations(parts.clock.now() + SLACK)
+            found = check.count(self._waiting)
+        destinations = self._destinations(context.clock.now() + SLACK)
         self._tell_gaps(found)
         endpoints = self._balances()
-        changes |= self._both_places(look)
-        if parts.evidence is not None and changes:
-            parts.evidence.amend(changes)
-        unread = sorted(parts.queries.unread.items())
+        changes |= self._both_places(check)
+        if self._evidence is not None and changes:
+            self._evidence.amend(changes)
+        unread = sorted(context.queries.unread.items())
         findings.not_checked += [f"rows in {source}: {why}" for source, why in unread]
-        progress = parts.ledger.progress()
-        return Verification(
+        progress = context.ledger.progress()
+        return VerifyResult(
             taken_at=taken_at,
             endpoints=endpoints,
             destinations=destinations,
-            levels=self._levels(look, found),
+            levels=self._levels(check, found),
             rows_checked=self._checked,
             waiting=sum(each.waiting for each in destinations),
             discrepancies=tuple(findings.first),
@@ -174,7 +166,7 @@ class Verifier:
             parked=tuple(each for each in progress.held if plan.covers(each.endpoint)),
         )
 
-    def _tell_gaps(self, found: Generations) -> None:
+    def _tell_gaps(self, found: LevelCounts) -> None:
         tell = self._findings.not_checked.append
         for delays in found.left_out:
             tell(f"the {delays} levels: --delays excludes them")
@@ -188,14 +180,14 @@ class Verifier:
         for gap in found.gaps if self._plan.is_scan else ():
             tell(f"messages that a level holds back: {gap}")
 
-    def _levels(self, look: LevelLook, found: Generations) -> Sequence[LevelBalance]:
-        ours, foreign = look.ours, look.foreign
+    def _levels(self, check: LevelCheck, found: LevelCounts) -> Sequence[LevelBalance]:
+        ours, foreign = check.ours, check.foreign
         is_scan = self._plan.is_scan
         return tuple(
             LevelBalance(
                 delays=delays,
                 level=step.level,
-                total=look.total(delays, step),
+                total=check.total(delays, step),
                 ours=ours[delays, step.level] if is_scan else None,
                 foreign=foreign[delays, step.level] if is_scan else None,
             )
@@ -204,42 +196,42 @@ class Verifier:
 
     # ── the rows of the ledger ──────────────────────────────────────────────────────────────
 
-    def _read_rows(self, look: LevelLook) -> None:
+    def _read_rows(self, check: LevelCheck) -> None:
         """Look at every row of the ledger.
 
         Raises:
             StoreUnavailable, LedgerError, ConfigError: As ledger and evidence do.
         """
-        parts, rate = self._parts, self._plan.rate
-        begun_s, since = parts.clock.monotonic_s(), parts.clock.now() - _LONGEST_CLAIM
+        context, rate = self._context, self._plan.rate
+        begun_s, since = context.clock.monotonic_s(), context.clock.now() - _LONGEST_CLAIM
         at_once = min(PAGE_ROWS, rate or PAGE_ROWS)
         wanted = self._plan.endpoints
         after, done = 0, 0
-        while page := parts.queries.rows(after=after, at_most=at_once, endpoints=wanted):
+        while page := context.queries.rows(after=after, at_most=at_once, endpoints=wanted):
             after, done = page[-1].id, done + len(page)
             self._met.extend(r.id for r in page if r.claimed_at and r.claimed_at >= since)
-            self._look_at(look, page)
-            parts.progress("rows", done)
-            parts.fault("verify.page")
+            self._judge_page(check, page)
+            context.progress("rows", done)
+            context.fault("verify.page")
             if rate:
                 ahead_s = begun_s + self._checked / rate
-                parts.wait(max(ahead_s - parts.clock.monotonic_s(), 0.0))
+                context.wait(max(ahead_s - context.clock.monotonic_s(), 0.0))
         late = 0  # rows whose claim was committed after the page they belong on was read
         while late < after and (
-            ids := parts.queries.claimed_since(since, after=late, at_most=_IDS_AT_ONCE)
+            ids := context.queries.claimed_since(since, after=late, at_most=_IDS_AT_ONCE)
         ):
             begin, late = bisect_left(self._met, ids[0]), ids[-1]
             met = {*self._met[begin : bisect_right(self._met, late)]}
             missed = [id_ for id_ in ids if id_ <= after and id_ not in met]
             for start in range(0, len(missed), PAGE_ROWS):
                 some = missed[start : start + PAGE_ROWS]
-                self._look_at(look, parts.queries.rows_called(some, endpoints=wanted))
+                self._judge_page(check, context.queries.rows_called(some, endpoints=wanted))
 
-    def _look_at(self, look: LevelLook, page: Sequence[EvidenceRecord]) -> None:
-        now, evidence = self._parts.clock.now(), self._parts.evidence
+    def _judge_page(self, check: LevelCheck, page: Sequence[EvidenceRecord]) -> None:
+        now, evidence = self._context.clock.now(), self._evidence
         lines = list[EvidenceRecord]()
         judging: Iterable[tuple[EvidenceRecord, Seen | None]] = (
-            look.met(page)
+            check.met(page)
             if self._plan.is_scan
             else ((row, None) for row in page if self._plan.covers(row.endpoint))
         )
@@ -248,7 +240,7 @@ class Verifier:
             if not row.is_intact:
                 self._findings.add_line(Discrepancy.CONTENT_CHANGED, row, _CHANGED)
             if seen is not None and not seen.is_there and is_waiting(row, now=now):
-                self._keep_unseen(row, look.began_at)
+                self._keep_unseen(row, check.began_at)
             if evidence is not None:
                 lines.append(judge_record(row, now=now, seen=seen))
         if evidence is not None:
@@ -268,7 +260,7 @@ class Verifier:
         return sum(each.waiting for each in self._destinations(due_after))
 
     def _destinations(self, due_after: datetime) -> Sequence[DestinationBalance]:
-        found = self._parts.queries.destinations(now=due_after)
+        found = self._context.queries.destinations(now=due_after)
         return tuple(each for each in found if self._plan.covers(each.endpoint))
 
     def _balances(self) -> Sequence[EndpointBalance]:
@@ -276,7 +268,7 @@ class Verifier:
         explained = {gap.endpoint for gap in self._gaps()}
 
         def ask() -> Sequence[EndpointBalance]:
-            found = self._parts.queries.balances()
+            found = self._context.queries.balances()
             return tuple(each for each in found if self._plan.covers(each.endpoint))
 
         def wrong(found: Sequence[EndpointBalance]) -> Sequence[EndpointBalance]:
@@ -296,7 +288,7 @@ class Verifier:
     def _gaps(self) -> Sequence[BatchGap]:
         """Report batches that have other rows than they should, twice."""
         found, more = _asked_twice(
-            lambda: self._parts.queries.gaps(self._plan.endpoints, at_most=ASKED),
+            lambda: self._context.queries.gaps(self._plan.endpoints, at_most=ASKED),
             lambda gap: (gap.batch, gap.rows < gap.size - gap.purged),
         )
         for gap in found:
@@ -316,15 +308,15 @@ class Verifier:
         )
         return found
 
-    def _both_places(self, look: LevelLook) -> Mapping[int, EvidenceRecord]:
+    def _both_places(self, check: LevelCheck) -> Mapping[int, EvidenceRecord]:
         """Report timeouts that are in store and ledger, twice; return their lines."""
         rows, more = _asked_twice(
-            lambda: self._parts.queries.in_both_places(self._plan.endpoints, at_most=ASKED),
+            lambda: self._context.queries.in_both_places(self._plan.endpoints, at_most=ASKED),
             lambda row: row.id,
         )
-        now = self._parts.clock.now()
-        intact = self._parts.queries.intact([row.id for row in rows])
-        seen = look.seen(rows) if self._plan.is_scan else {}
+        now = self._context.clock.now()
+        intact = self._context.queries.intact([row.id for row in rows])
+        seen = check.seen(rows) if self._plan.is_scan else {}
         lines = [
             judge_record(
                 row._replace(is_intact=intact.get(row.id, True)), now=now, seen=seen.get(row.id)

@@ -39,7 +39,7 @@ from migrator.recovery.adoption import SqlAdoption
 from migrator.recovery.resolve import UnresolvedBatches
 from migrator.stores.ports import Claims, Store
 from migrator.stores.requests import Claim, ClaimRequest
-from migrator.verify.queries import Verifications
+from migrator.verify.queries import LedgerAudit
 from tests.support.tagged import tagged_message
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -202,7 +202,7 @@ class AnySite(ABC):
         """Return what puts handed-over timeouts back."""
 
     @abstractmethod
-    def verifications(self) -> Verifications:
+    def audit(self) -> LedgerAudit:
         """Return what reads the ledger to verify it."""
 
     @abstractmethod

@@ -19,7 +19,7 @@ from migrator.stores.documents.claims import DocumentClaims
 from migrator.stores.documents.ledger import DocumentLedger
 from migrator.stores.documents.ports import DocumentStore
 from migrator.stores.documents.store import DocumentStoreView
-from migrator.verify.stores import DocumentVerifications
+from migrator.verify.stores import DocumentAudit
 from tests.contract.any_site import AnySite, LegacyRow, due_in, timeout_id
 
 NEIGHBOUR = LegacyRow(id=timeout_id(2**90), due=due_in(timedelta(hours=1)))
@@ -155,9 +155,9 @@ class DocumentSite(AnySite):
             self.engine, self.tables, self.document_ledger, self.claims, fault=self.fault
         )
 
-    def verifications(self) -> DocumentVerifications:
+    def audit(self) -> DocumentAudit:
         """Return what reads the ledger and lists the store."""
-        return DocumentVerifications(self.engine, self.tables, self.documents)
+        return DocumentAudit(self.engine, self.tables, self.documents)
 
     def second(self, endpoint_name: str | None = None) -> Self:
         """Return the same as another process would open it; ``close`` it."""

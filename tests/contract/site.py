@@ -27,7 +27,7 @@ from migrator.stores.sql.legacy_table import build_source, parse_source
 from migrator.stores.sql.seeding import create_table
 from migrator.stores.sql.sql_persistence import Placement, SqlOptions, SqlStore, default_table
 from migrator.stores.sql.store import Blank, TableStore
-from migrator.verify.stores import SqlVerifications
+from migrator.verify.stores import SqlAudit
 from tests.contract.any_site import LONG, NOW, AnySite, LegacyRow, due_in, hours, timeout_id
 
 __all__ = ["LONG", "NOW", "LegacyRow", "Site", "due_in", "hours", "locked", "timeout_id"]
@@ -278,9 +278,9 @@ class Site(AnySite):
         """Return what puts handed-over rows back."""
         return SqlRecalls(self.engine, self.tables, self.store, self.claims)
 
-    def verifications(self) -> SqlVerifications:
+    def audit(self) -> SqlAudit:
         """Return what reads the ledger to verify it."""
-        return SqlVerifications(self.engine, self.tables, self.store)
+        return SqlAudit(self.engine, self.tables, self.store)
 
     def second(self, endpoint_name: str | None = None) -> Self:
         """Return the same database as another process would open it."""

@@ -312,7 +312,7 @@ def test_a_recall_that_ended_half_way_is_finished_however_near_it_is(site: Docum
     found, lease = handed_over(site, hours(1))
     with ends_at(site, "recall.put_back"):
         site.recalls().restore(found, ALL, lease, not_before=NOW)
-    assert site.verifications().in_both_places([], at_most=10)[0] == 1
+    assert site.audit().in_both_places([], at_most=10)[0] == 1
     scope, near = Scope(destination="Another"), NOW + timedelta(hours=2)
     outcomes = site.recalls().restore(found, scope, lease, not_before=near)
     assert outcomes == dict.fromkeys(found, RecallOutcome.RESTORED)
@@ -427,7 +427,7 @@ def test_a_ledger_is_not_adopted_in_the_middle_of_a_recall(site: DocumentSite) -
 def test_what_is_half_claimed_is_in_one_place(site: DocumentSite) -> None:
     """It is in the store and recorded in the ledger, and no verification complains."""
     claimed_until(site, "claim.recorded", hours(2))
-    assert site.verifications().in_both_places([], at_most=10) == (0, [])
+    assert site.audit().in_both_places([], at_most=10) == (0, [])
 
 
 def test_counts_and_pulse_are_for_the_page_and_the_throttle(site: DocumentSite) -> None:

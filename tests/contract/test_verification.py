@@ -13,15 +13,15 @@ from migrator.ledger.states import BatchState, Event, Mode
 from migrator.ledger.work import Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import BatchId, EndpointName, content_hash
 from migrator.recall.rules import Scope
-from migrator.verify.queries import Verifications
+from migrator.verify.queries import LedgerAudit
 from migrator.verify.report import BatchGap, DestinationBalance, EvidenceRecord
-from migrator.verify.stores import SqlVerifications
+from migrator.verify.stores import SqlAudit
 from tests.contract.any_site import NOW, AnySite, LegacyRow, hours, timeout_id
 from tests.contract.site import Site
 
 pytestmark = pytest.mark.every_store(slow=True)
 
-_verifications: type[Verifications] = SqlVerifications
+_audit: type[LedgerAudit] = SqlAudit
 
 FAR = datetime(2999, 1, 1, tzinfo=UTC)
 LONG_AGO = timedelta(seconds=-1)
@@ -33,13 +33,13 @@ BODY = b'{"a":1}'
 def is_intact(site: AnySite, number: int) -> bool:
     """Return whether a row still has the content it was claimed with, told in both ways."""
     row = row_of(site, number)
-    assert site.verifications().intact([row.id]) == {row.id: row.is_intact}
+    assert site.audit().intact([row.id]) == {row.id: row.is_intact}
     return row.is_intact
 
 
 def row_of(site: AnySite, number: int) -> EvidenceRecord:
     """Return what is said of one row."""
-    rows = site.verifications().rows(after=0, at_most=100)
+    rows = site.audit().rows(after=0, at_most=100)
     return next(row for row in rows if row.timeout_id == timeout_id(number))
 
 
@@ -68,7 +68,7 @@ def _in_every_state(site: Site) -> Lease:
 def test_every_row_is_accounted_for_in_every_state(site: Site) -> None:
     """What was claimed is somewhere, also after purging; rows are counted once."""
     dispatcher = _in_every_state(site)
-    queries = site.verifications()
+    queries = site.audit()
     (balance,) = queries.balances()
     assert (balance.endpoint, balance.source) == ("Sales.Orders", site.source)
     assert (balance.claimed, balance.purged, balance.in_store) == (11, 0, 5)
@@ -103,9 +103,9 @@ def test_an_endpoint_whose_table_is_gone_is_balanced_all_the_same(site: Site) ->
     site.handed_over(StoreEndpoint(name="Billing", source=billing.source), lease)  # type: ignore[arg-type]
     site.execute(f"DROP TABLE {site.quoted()}")
     other = site.second()
-    found = [(b.endpoint, b.in_store, b.claimed) for b in other.verifications().balances()]
+    found = [(b.endpoint, b.in_store, b.claimed) for b in other.audit().balances()]
     assert found == [("Billing", 0, 1), ("Sales.Orders", None, 2)]
-    assert other.verifications().in_both_places((), at_most=5) == (0, [])
+    assert other.audit().in_both_places((), at_most=5) == (0, [])
     other.engine.dispose()
 
 
@@ -119,7 +119,7 @@ def test_destinations_are_told_by_due_time(site: AnySite) -> None:
     lease, endpoint = site.lease(), site.create(rows)
     site.handed_over(endpoint, lease, bad=(2,), max_rows=5)
     site.claim(endpoint, lease)
-    found = site.verifications().destinations(now=NOW + timedelta(hours=2))
+    found = site.audit().destinations(now=NOW + timedelta(hours=2))
     expected = [(None, 0, 0, 1), ("Alerts", 0, 1, 0), ("Billing", 1, 2, 0)]
     assert found == [
         DestinationBalance(
@@ -140,7 +140,7 @@ def test_a_deleted_row_is_a_gap(site: AnySite) -> None:
     """In its batch, and in the balance; the first of several are shown, and all are counted."""
     lease, endpoint = site.lease(), site.create(hours(6))
     batches = [site.handed_over(endpoint, lease, max_rows=2) for _ in range(3)]
-    table, queries = site.tables.timeout, site.verifications()
+    table, queries = site.tables.timeout, site.audit()
     for batch in (batches[0], batches[2]):
         is_it = (table.c.batch_id == batch.id) & (table.c.row_index == 1)
         site.write(delete(table).where(is_it))
@@ -164,7 +164,7 @@ def test_rows_whose_batch_is_gone_are_doubtful(site: AnySite) -> None:
     lease, endpoint = site.lease(), site.create(hours(3))
     batch = site.handed_over(endpoint, lease, bad=(0,))
     site.write(delete(site.tables.batch).where(site.tables.batch.c.id == batch.id))
-    queries = site.verifications()
+    queries = site.audit()
     (balance,) = queries.balances()
     assert balance.rows == {"doubtful": 2, "quarantined": 1}
     assert (balance.claimed, balance.unaccounted) == (0, -3)
@@ -191,7 +191,7 @@ def test_rows_come_page_by_page_and_whole(site: AnySite) -> None:
     lease, endpoint = site.lease(), site.create(rows)
     batch = site.handed_over(endpoint, lease, bad=(1,), max_rows=4)
     site.claim(endpoint, lease)
-    queries = site.verifications()
+    queries = site.audit()
     first = queries.rows(after=0, at_most=3)
     rest = queries.rows(after=first[-1].id, at_most=3)
     assert queries.rows(after=rest[-1].id, at_most=3) == []
@@ -234,7 +234,7 @@ def test_a_timeout_in_both_places_is_found(site: AnySite) -> None:
     lease, endpoint = site.lease(), site.create(rows)
     site.handed_over(endpoint, lease, bad=(3,))
     site.claims.release_quarantined(endpoint)
-    queries = site.verifications()
+    queries = site.audit()
     assert queries.in_both_places((), at_most=5) == (0, [])
     site.insert(rows[1:3])
     total, found = queries.in_both_places((), at_most=5)
@@ -255,7 +255,7 @@ def test_endpoints_that_are_not_meant_take_no_place(site: Site) -> None:
     site.handed_over(billing, lease)
     site.insert(hours(3))
     site.insert(rows, source=second)
-    table, queries = site.tables.timeout, site.verifications()
+    table, queries = site.tables.timeout, site.audit()
     total, found = queries.in_both_places([billing.name], at_most=1)
     assert (total, [row.timeout_id for row in found]) == (1, [timeout_id(5)])
     assert queries.in_both_places((), at_most=1)[0] == 4
@@ -274,7 +274,7 @@ def test_known_timeouts_are_told_with_state_and_body(site: AnySite) -> None:
     batch = site.handed_over(site.create(rows), site.lease(), bad=(1,))
     asked = [(batch.id, index) for index in range(3)]
     unknown = [(BatchId(batch.id + 1), 0), (batch.id, 7)]
-    found = site.verifications().known([*asked, *unknown])
+    found = site.audit().known([*asked, *unknown])
     assert set(found) == {*asked}
     bodies = [BODY, BODY, b""]
     assert [found[m].body_hash for m in asked] == [sha256(body).hexdigest() for body in bodies]
@@ -289,7 +289,7 @@ def test_a_row_that_was_claimed_again_has_a_mark_of_its_own(site: AnySite) -> No
     site.claims.release(first, lease)
     second = site.claim(endpoint, lease).batch
     asked = [(each.id, 0) for each in (first, second)]
-    found = site.verifications().known(asked)
+    found = site.audit().known(asked)
     assert [found[each].state for each in asked] == ["released", "claimed"]
 
 
@@ -298,7 +298,7 @@ def test_rows_of_batches_that_were_claimed_lately_are_found(site: AnySite) -> No
     lease, endpoint = site.lease(), site.create(hours(4))
     first = site.claim(endpoint, lease, max_rows=2).batch
     site.claim(endpoint, lease, max_rows=2)
-    batch, queries = site.tables.batch, site.verifications()
+    batch, queries = site.tables.batch, site.audit()
     since = datetime.now(UTC) - timedelta(days=1)
     long_ago = {"claimed_at": since - timedelta(days=1)}
     site.write(update(batch).where(batch.c.id == first.id).values(long_ago))
@@ -314,7 +314,7 @@ def test_rows_of_endpoints_that_are_not_meant_are_not_hashed(site: AnySite) -> N
     """They come all the same, and as if they were intact; the others are hashed as ever."""
     endpoint = site.create(hours(2))
     site.handed_over(endpoint, site.lease())
-    table, queries = site.tables.timeout, site.verifications()
+    table, queries = site.tables.timeout, site.audit()
     site.write(update(table).values({"content_hash": "0" * 64}))
     meant = queries.rows(after=0, at_most=9, endpoints={endpoint.name})
     assert [row.is_intact for row in meant] == [False, False]

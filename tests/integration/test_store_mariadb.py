@@ -35,7 +35,7 @@ from migrator.preflight.queries import LedgerFacts
 from migrator.stores.sql.dialects.mysql import MysqlDialect
 from migrator.stores.sql.moving import Move
 from migrator.stores.sql.seeding import SeedSpec, create_table, insert_rows, invent
-from migrator.verify.stores import SqlVerifications
+from migrator.verify.stores import SqlAudit
 from tests.contract.site import LONG, NOW, Site, hours, locked, timeout_id
 from tests.support.mariadb import IS_MYSQL, new_server
 
@@ -212,14 +212,14 @@ def test_rows_too_large_for_the_server_to_hash_are_claimed_and_verified(
         kept = {row.store_id: row.content_hash for row in other.ledger_rows()}
         assert (kept, len(kept)) == (made, 3)
         site.execute("UPDATE migrator_timeout SET content_hash = 'x' WHERE row_index = 1")
-        verifications = SqlVerifications(other.engine, other.tables, other.store)
+        audit = SqlAudit(other.engine, other.tables, other.store)
         first, second, third = (row.id for row in other.ledger_rows())
-        assert verifications.intact([first, second, third]) == {
+        assert audit.intact([first, second, third]) == {
             first: True,
             second: False,
             third: True,
         }
-        found = {row.id: row.is_intact for row in verifications.rows(after=0, at_most=9)}
+        found = {row.id: row.is_intact for row in audit.rows(after=0, at_most=9)}
         assert found == {first: True, second: False, third: True}
         other.close()
 

@@ -69,12 +69,12 @@ ELSEWHERE: Final[dict[tuple[str, str], str]] = {
     ("oracle", "stores/documents/ledger.py DocumentLedger.begin_return"): "quarantine",
     # SQL Server compares no pairs, and neither of the two hashes
     ("mssql", "recall/queries.py rows_of"): "recall",
-    ("mssql", "verify/queries.py Verifications.known"): "verify",
-    ("mssql", "verify/queries.py Verifications._whole"): "verify",
-    ("oracle", "verify/queries.py Verifications._whole"): "verify",
-    ("mssql", "verify/queries.py Verifications.intact"): "verify",
-    ("oracle", "verify/queries.py Verifications.intact"): "verify",
-    ("oracle", "verify/queries.py Verifications.known"): "verify",
+    ("mssql", "verify/queries.py LedgerAudit.known"): "verify",
+    ("mssql", "verify/queries.py LedgerAudit._whole"): "verify",
+    ("oracle", "verify/queries.py LedgerAudit._whole"): "verify",
+    ("mssql", "verify/queries.py LedgerAudit.intact"): "verify",
+    ("oracle", "verify/queries.py LedgerAudit.intact"): "verify",
+    ("oracle", "verify/queries.py LedgerAudit.known"): "verify",
     ("oracle", "quarantine/rows.py SqlQuarantine._chosen"): "quarantine",
     ("oracle", "stores/sql/claims.py SqlClaims._release_some"): "quarantine",
 }

@@ -41,7 +41,7 @@ from migrator.stores.sql.legacy_table import (
 from migrator.stores.sql.moving import Copied, Move, reading_content, removing
 from migrator.stores.sql.nhibernate import case_probe
 from migrator.stores.sql.returns import putting_back
-from migrator.verify.queries import AuditQueries
+from migrator.verify.queries import AuditStatements
 from tests.support.tagged import tagged_message
 
 NOW: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -176,7 +176,7 @@ def _quarantine(dialect: str, ledger: LedgerTables) -> Iterator[ClauseElement]:
 
 
 def _verify(store: Dialect, ledger: LedgerTables) -> Iterator[ClauseElement]:
-    queries = AuditQueries(ledger, store)
+    queries = AuditStatements(ledger, store)
     yield queries.with_keys({(9, 0), (9, 1), (10, 0)})
     yield (
         queries.whole_rows()

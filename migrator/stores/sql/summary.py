@@ -86,7 +86,7 @@ class TableSummary:
     def rows_called(self, ids: Sequence[str]) -> Sequence[ScannedRow]:
         return self._read(self._rows().where(self._legacy.table.c.Id.in_(ids))) if ids else ()
 
-    def outermost(self, rows: int, *, not_for: Collection[str]) -> Sequence[ScannedRow]:
+    def sample_rows(self, rows: int, *, not_for: Collection[str]) -> Sequence[ScannedRow]:
         """Half first by key, half last, without odd ones: keys begin with random digits."""
         key = self._legacy.table.c.Id
         plain = self._rows().where(*self._is_meant(), ~self._is_strange(not_for))

@@ -151,7 +151,7 @@ def test_a_batch_whose_database_is_gone_is_closed(
     ((kind, batch, detail),) = program.rows("SELECT kind, batch_id, detail FROM migrator_event")
     assert (kind, batch) == ("batch_resolved", 1)
     assert json.loads(detail)["state"] == "claiming"
-    (balance,) = half_claimed.verifications().balances()
+    (balance,) = half_claimed.audit().balances()
     assert (balance.claimed, balance.unaccounted, balance.in_store) == (1, 0, None)
 
 
@@ -300,7 +300,7 @@ def test_rows_of_a_store_that_is_gone_are_closed(
     assert program.rows(ROWS) == [(FIRST, *first), (SECOND, *second)]
     ((kind, batch, detail),) = program.rows("SELECT kind, batch_id, detail FROM migrator_event")
     assert (kind, batch, json.loads(detail)["as"]) == ("batch_resolved", 1, outcome)
-    (balance,) = returning.verifications().balances()
+    (balance,) = returning.audit().balances()
     assert (balance.claimed, balance.unaccounted) == (2, 0)
     again = program(*resolve, "--yes", codes=[2]).err
     assert "handed-over" in again if outcome != "handed-over" else "leaving quarantine" in again

@@ -22,7 +22,7 @@ from migrator.verify.report import (
     EndpointBalance,
     Found,
     LevelBalance,
-    Verification,
+    VerifyResult,
 )
 from tests.unit.cli.conftest import Program
 from tests.unit.reports.reading import read
@@ -37,7 +37,7 @@ BALANCE = EndpointBalance(
     purged=1,
     rows={"handed_over": 15, "claimed": 2, "recalled": 1},
 )
-BALANCED = Verification(
+BALANCED = VerifyResult(
     taken_at=NOW,
     endpoints=[BALANCE],
     destinations=[
@@ -85,7 +85,7 @@ QUARANTINED = replace(BALANCED, endpoints=[replace(BALANCE, rows={"quarantined":
         (DISCREPANT, ExitCode.DOUBTFUL),
     ],
 )
-def test_the_exit_code_tells_the_verdict(found: Verification, code: ExitCode) -> None:
+def test_the_exit_code_tells_the_verdict(found: VerifyResult, code: ExitCode) -> None:
     """So that a script need not read."""
     assert verify.exit_code(found) == code
 

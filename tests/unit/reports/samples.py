@@ -19,7 +19,7 @@ from migrator.verify.report import (
     EndpointBalance,
     Found,
     LevelBalance,
-    Verification,
+    VerifyResult,
 )
 
 NOW = datetime(2031, 3, 4, 2, 58, 11, 402356, tzinfo=UTC)
@@ -124,7 +124,7 @@ def verification(**changes: Any) -> VerifyDocument:
         "not_checked": (),
     }
     digest = changes.pop("digest", None)
-    return verify_document(Verification(**{**facts, **changes}), digest)
+    return verify_document(VerifyResult(**{**facts, **changes}), digest)
 
 
 def place(name: str | None, *, waiting: int, left: int = 0) -> DestinationBalance:

@@ -22,16 +22,16 @@ from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
 from migrator.nservicebus.tags import Attempt, build_tag
 from migrator.nservicebus.timeouts import BatchId, EndpointName, QueueName, TimeoutId
 from migrator.rabbitmq.properties import Properties
-from migrator.verify.levels import Parts, VerifyPlan
+from migrator.verify.levels import VerifyContext, VerifyPlan
 from migrator.verify.report import (
     BatchGap,
     DestinationBalance,
     EndpointBalance,
     EvidenceRecord,
     RowKey,
-    Verification,
+    VerifyResult,
 )
-from migrator.verify.verify import Verifier
+from migrator.verify.verify import Verification
 
 NOW = datetime(2026, 3, 1, 8, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -390,17 +390,22 @@ class World:
 
     # ── verifying ──
 
-    def verified(self, *, is_scan: bool = True, **plan: Any) -> Verification:
+    def verified(self, *, is_scan: bool = True, **plan: Any) -> VerifyResult:
         """Verify everything."""
         self.lines.clear()
         everything: Any = self
-        parts = Parts(
+        parts = VerifyContext(
             queries=everything,
             ledger=everything,
             ledger_id=LEDGER_ID,
             access=everything,
             clock=everything,
             wait=self.wait,
-            evidence=everything,
+            store=everything,
+            leases=everything,
+            lease_duration=timedelta(minutes=1),
+            runs=everything,
+            fault=lambda _step: None,
+            progress=lambda _what, _done: None,
         )
-        return Verifier(parts, VerifyPlan(is_scan=is_scan, **plan)).run()
+        return Verification(parts, VerifyPlan(is_scan=is_scan, **plan), everything).run()
