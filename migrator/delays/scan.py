@@ -253,7 +253,7 @@ class LevelScan:
         """
         self._connection.loop.check()
         self._kept_bytes = sum(
-            len(each.raw_properties) + each.body_bytes
+            len(each.properties.raw) + each.body_bytes
             for each in self._arrived
             if each.kept_body is not None
         )

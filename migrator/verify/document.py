@@ -19,7 +19,7 @@ from migrator.verify.report import (
     Found,
     LevelBalance,
     Verdict,
-    Verification,
+    VerifyResult,
 )
 
 
@@ -83,6 +83,6 @@ class VerifyDocument(Document, title="migrator/verify/1"):
     evidence_sha256: str | None = None
 
 
-def verify_document(found: Verification, digest: str | None = None) -> VerifyDocument:
+def verify_document(found: VerifyResult, digest: str | None = None) -> VerifyDocument:
     """Return the document of *found*; *digest* is that of the evidence."""
     return VerifyDocument.model_validate(found).model_copy(update={"evidence_sha256": digest})
