@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from dev.reference import names, schemas, web
+from dev.reference import layers, names, schemas, web
 from dev.reference.ledger import ledger
 from dev.reference.licences import licences
 from dev.reference.settings import settings
@@ -46,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--into", type=Path, default=FOLDER, metavar="FOLDER")
     folder = parser.parse_args(arguments).into
     write(folder)
+    layers.PAGE.write_text(layers.page(), encoding="utf-8")
     print(f"dev: {len(PAGES)} pages written", file=sys.stderr)
     return 0
 

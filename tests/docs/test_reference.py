@@ -14,7 +14,7 @@ import pytest
 import typer
 
 from dev.reference import __main__ as reference
-from dev.reference import ledger, names, words
+from dev.reference import layers, ledger, names, words
 from migrator.cli.root import every_verb
 from migrator.config import Endpoint
 from migrator.config.loading import leaves
@@ -60,6 +60,12 @@ def test_committed_page_is_what_the_code_says_now(name: str, fresh: Path) -> Non
     """Each generated page is byte for byte what the generator writes."""
     written = (fresh / name).read_text(encoding="utf-8")
     assert page(name) == written, f"docs/reference/{name} is out of date: run ./dev/docs"
+
+
+def test_the_layers_are_drawn_as_the_imports_are() -> None:
+    """No arrow goes up or in a circle; ``layers.drawn`` refuses that."""
+    drawn = layers.PAGE.read_text(encoding="utf-8")
+    assert drawn == layers.page(), "docs/architecture.md is out of date: run ./dev/docs"
 
 
 def names_and_lines() -> Iterator[tuple[str, str]]:
