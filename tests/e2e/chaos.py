@@ -11,6 +11,7 @@ import random
 import subprocess
 import threading
 import time
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -228,7 +229,8 @@ class Yardstick(threading.Thread):
 
     def seconds(self, begin: datetime, end: datetime) -> float:
         """Return how long, together, all took that was measured between *begin* and *end*."""
-        return sum(took_s for at, took_s in self._found if begin <= at <= end)
+        first, last = bisect_left(self._found, (begin,)), bisect_left(self._found, (end,))
+        return sum(took_s for _, took_s in self._found[first:last])
 
     @property
     def median_s(self) -> float:
