@@ -1,4 +1,4 @@
-"""Reports as HTML, and every document as JSON, which needs nothing else of ours.
+"""Reports as HTML, and every document as JSON, which needs no other package.
 
 Start with ``preview`` or ``verify``, one page each that can be mailed. ``pages`` is what they
 share, ``pictures`` the geometry, ``templates`` the HTML. Pure: no I/O and no clock; a page has no

@@ -66,11 +66,15 @@ def test_each_fault_harms_only_what_it_is_about(
         _live(world, minutes * 60)
         found = score(world)
         record_property("told", f"chaos, seed {seed}: {found}; faults: {faults_told(world)}")
-        print(found)
+        print(found, *sorted(found.late, key=_due), sep="\n")
         assert (found.lost, found.doubled, found.early, found.elsewhere) == ((), (), (), ())
         may_be_late = 0 if minutes > _SHORT_MINUTES else int(_LATE_BESIDE_OTHERS * found.healthy)
         assert len(found.late) <= may_be_late, found.late
         _all_in_order(world)
+
+
+def _due(late: str) -> str:
+    return late.partition(", due ")[2]
 
 
 def _live(world: World, seconds: float) -> None:
