@@ -72,13 +72,13 @@ class Delays:
         """Return how many messages are in each level."""
         return self._broker.facts.level_depths(self.version)
 
-    def probe(self, levels: Sequence[int], *, patience_s: float) -> ProbeRun:
+    def probe(self, levels: Sequence[int], *, timeout_s: float) -> ProbeRun:
         """Send a probe through each of *levels*."""
         return send_probes(
             self._broker.connection,
             self.version,
             levels,
-            patience_s=patience_s,
+            timeout_s=timeout_s,
             find_bindings=self._broker.find_bindings,
         )
 

@@ -112,7 +112,7 @@ def satellites(given: Settings, names: Sequence[str]) -> Sequence[Satellites]:
 def _vhost(servers: Servers) -> str:
     try:
         return servers.broker.connection.address.vhost
-    except ConfigError:  # whoever asks the broker is told so
+    except ConfigError:  # the checks that ask the broker report it
         return ""
 
 
@@ -142,7 +142,7 @@ def _own_queues(servers: Servers) -> Sequence[str]:
     """Return our queues of the lanes this process may use, whether they exist or not."""
     try:
         servers.ledger.facts.verify()
-    except MigratorError:  # no ledger, no queues of ours; the checks of store and ledger say so
+    except MigratorError:  # no ledger, no queues of migrator; the checks of store and ledger say so
         return ()
     version, lanes = (
         servers.settings.broker.delays,

@@ -177,7 +177,7 @@ def probe(
     patience_s = duration("--patience", patience).total_seconds()
     chosen = _probed(levels, patience, patience_s)
     with _opened(session) as delays:
-        run = delays.probe(chosen, patience_s=patience_s)
+        run = delays.probe(chosen, timeout_s=patience_s)
     if session.wants_json:
         write_document(ProbeDocument.model_validate(run))
     else:

@@ -52,7 +52,7 @@ class Arrival(StrEnum):
     """When its time was over; how late says the probe."""
     EARLY = "early"
     LOST = "lost"
-    """Not within our patience; it may still come."""
+    """Not within the timeout; it may still come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +142,7 @@ def send_probes(
     version: DelaysVersion,
     levels: Sequence[int],
     *,
-    patience_s: float,
+    timeout_s: float,
     find_bindings: FindBindings | None,
     guard: Callable[[], None] = lambda: None,
 ) -> ProbeRun:
@@ -151,8 +151,8 @@ def send_probes(
     Args:
         settings: Where to.
         version: Through which generation.
-        levels: Each once; each delay is below *patience_s*.
-        patience_s: What is not back by then is lost.
+        levels: Each once; each delay is below *timeout_s*.
+        timeout_s: What is not back by then is lost.
         find_bindings: From the management API; None: nobody can tell who would listen in.
         guard: Called many times a second while probes are awaited; raises what breaks that off.
 
@@ -163,12 +163,12 @@ def send_probes(
         Whatever *guard* raises: Our queue stays for what was sent, and removes itself.
     """
     refuse_unusable(settings, version, find_bindings)
-    patient = replace(settings, blocked_deadline_s=max(patience_s, 1.0))
+    patient = replace(settings, blocked_deadline_s=max(timeout_s, 1.0))
     sent_s, back_s = dict[int, float](), dict[int, float]()
     with admin_session(patient, purpose="probe") as admin:
         name = new_probe_queue(admin, version, find_bindings)
         try:
-            deadline_s = time.monotonic() + patience_s
+            deadline_s = time.monotonic() + timeout_s
             for level in sorted(levels, reverse=True):
                 sent_s[level] = time.monotonic()  # before it entered: never too favourable
                 if not _send_probe(admin, version, name, level):

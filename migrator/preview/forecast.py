@@ -1,7 +1,7 @@
-"""Which timeouts are due so many at once that the broker is late with them, whoever sends them.
+"""Which timeouts are due so many at once that the broker is late with them, however they are sent.
 
 A delayed message costs the broker a little at each exchange that it passes, and passes the last of
-them in its last quarter of an hour; so a broker lets go of so many messages a second, and what is
+them in its last quarter of an hour; so a broker releases so many messages a second, and what is
 due faster waits in line: ``docs/levels.md``.
 """
 
@@ -32,7 +32,7 @@ _SECOND: Final = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Burst:
-    """Timeouts that are due faster than the broker lets go of them."""
+    """Timeouts that are due faster than the broker releases them."""
 
     due_from: datetime
     """The first second; aware, UTC."""
@@ -63,7 +63,7 @@ def forecast(
         store: Where they are; it is only read.
         endpoints: Those whose timeouts are moved into the delays: they share the broker.
         now: Database time; what is due already is not delayed.
-        rate_per_s: What the broker lets go of.
+        rate_per_s: Messages that the broker releases.
 
     Returns:
         The latest first; None: the store cannot count.

@@ -61,7 +61,7 @@ class Preview:
     exchange_cost_s: float
     """The broker's time for one exchange."""
     keeps_to_levels: bool = True
-    """Whether hand-over keeps to what the levels let go of."""
+    """Whether hand-over keeps to the release rate of the levels."""
     bursts: Sequence[Burst] | None = None
     """What comes late of what is stored, the latest first; None: the store cannot count."""
 

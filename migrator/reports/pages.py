@@ -1,7 +1,7 @@
 """What all pages share: templates, tones, what a report is about, and how its values look.
 
 Rules of this file: whatever is put into a page is escaped, and a variable that is missing is an
-error; names are chosen by strangers, so characters that nobody can see, or that turn the direction
+error; names are untrusted, so characters that are invisible, or that turn the direction
 of writing, are spelt out; what is not known is never shown as 0.
 """
 
@@ -85,7 +85,7 @@ def marked(text: str) -> Markup:
 
 
 def spelt(value: object) -> object:
-    """Return *value* with every character spelt out that nobody would see."""
+    """Return *value* with every invisible character spelt out."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 

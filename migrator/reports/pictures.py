@@ -1,7 +1,7 @@
 """The geometry of pictures: counts go in, places on a scale of 0 to 100 come out.
 
 A picture never hides what is there: whatever is counted gets a mark, however little it is beside
-the rest. That makes it a picture; the numbers stand beside it.
+the rest. That makes it a picture; the numbers stand next to the picture.
 """
 
 from __future__ import annotations

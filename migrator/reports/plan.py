@@ -20,7 +20,7 @@ from migrator.text import counted, size_words
 _WAITS: Final = ("destinations", Level.WARNING)
 """Check and level of a finding whose subject is a destination that cannot be reached."""
 _UNTOLD: Final = ("destinations", Level.NOT_CHECKED, "destinations")
-"""The same, where nobody could be asked; bindings alone may be unknown, too."""
+"""The same, where the broker could not be asked; bindings alone may be unknown, too."""
 
 
 class UncountedDocument(Document, title="migrator/preview/1"):
@@ -72,7 +72,7 @@ class Plan:
     def waiting(self) -> Mapping[QueueName, int] | None:
         """Rows that would be parked until their destination can be reached, by that.
 
-        None: nobody told which destinations can.
+        None: it is unknown which destinations can.
         """
         untold = ((f.check, f.level, f.subject) == _UNTOLD for f in self.findings)
         if not self.asks_broker or any(untold):

@@ -119,7 +119,7 @@ def preview_page(
 
 
 def _is_warned(found: EndpointCounts) -> bool:
-    """Return whether somebody has to read of it; the template says of what."""
+    """Return whether an operator has to read it; the template has the text."""
     return bool(
         found.zone_offsets_min or found.unclaimable or found.without_due_time or found.unmeasured
     )

@@ -139,7 +139,7 @@ def _total(found: Sequence[LevelBalance]) -> int | None:
 
 
 def _shares(found: Sequence[LevelBalance]) -> Sequence[Share]:
-    """Return ours and of others where each was looked at; what nobody looked at is just there."""
+    """Return own and foreign messages where each was read, else only their number."""
     ours = sum(each.ours or 0 for each in found)
     foreign = sum(each.foreign or 0 for each in found)
     total = sum(each.total or 0 for each in found)

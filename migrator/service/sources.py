@@ -78,7 +78,7 @@ class FailingSourcesTask:
     def _ask(self, failing: FailingSource) -> None:
         endpoint = failing.endpoint
         try:
-            self._store.answer_s(endpoint.source, patience=_ASKED_FOR)
+            self._store.access_latency_s(endpoint.source, timeout=_ASKED_FOR)
             self._store.read_anew(endpoint)
         except StoreError as exc:
             if exc.is_of_source:  # else the database is away, and the lanes say so

@@ -108,7 +108,7 @@ class DaemonStatus:
         try:
             rows = self.control.quarantine.page(which, after=after, limit=limit + 1)
         except MigratorError as exc:
-            return QuarantinePage(trouble=str(exc))
+            return QuarantinePage(error=str(exc))
         return QuarantinePage(rows=rows[:limit], has_more=len(rows) > limit)
 
     def quarantined(self, which: QuarantineFilter) -> Sequence[QuarantinedTimeout]:

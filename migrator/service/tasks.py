@@ -170,7 +170,7 @@ class ProbeTask:
             delays.connection,
             delays.version,
             self._levels,
-            patience_s=probe_delay_s(self._levels[-1]) + self._warn_after_s + _PROBE_PATIENCE_S,
+            timeout_s=probe_delay_s(self._levels[-1]) + self._warn_after_s + _PROBE_PATIENCE_S,
             find_bindings=delays.find_bindings,
             guard=self.job.check,
         )

@@ -283,7 +283,7 @@ class FinishWatch:
 
 
 def end_document(end: EndpointEnd) -> dict[str, object]:
-    """Return one endpoint as a hook is told of it."""
+    """Return one endpoint as hooks get it."""
     counts = {
         key: getattr(end.counts, key)
         for key in ("handed_over", "dispatched", "in_flight", "parked", "quarantined", "doubtful")

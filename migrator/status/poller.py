@@ -1,7 +1,7 @@
 """What is shown of a running daemon: read at intervals, never by those who ask.
 
 Rules of this file: what is read often is cheap; what is not (levels, rows in the tables) is only
-read while somebody looks, and takes a small share of the time at most. What cannot be read is
+read while a client asks, and takes a small share of the time at most. What cannot be read is
 said, and what was read before stays, with its age.
 """
 
@@ -32,7 +32,7 @@ _REST_S: Final = 29.5
 """Between two polls while nothing changes and the status is not asked for: one of fifteen."""
 POLL_DETAILS_EVERY: Final = timedelta(seconds=5)
 _WANTED_S: Final = 120.0
-"""After nobody asked for so long, only what is cheap is read."""
+"""After so long without a request, only what is cheap is read."""
 _SHARE: Final = 20
 """Whatever took a second is not done again within so many."""
 _RATE_SPAN_S: Final = 60.0
@@ -104,7 +104,7 @@ class StatusPoller:
         self._not_before_s: dict[str, float] = {}
 
     def ask(self) -> StatusSnapshot:
-        """Return what was seen last; have more read from now on, because somebody looks."""
+        """Return what was seen last; read more from now on."""
         self._asked_s = time.monotonic()
         return replace(self._seen, gaps=dict(self._gaps))
 
@@ -114,7 +114,7 @@ class StatusPoller:
         return self._gaps.get("progress")
 
     def poll_if_due(self) -> Progress | None:
-        """Read what is cheap, less often while nothing changes and nobody asks; None: not now."""
+        """Read what is cheap; less often while nothing changes and no client asks."""
         if self.is_wanted or not self._rests or time.monotonic() - self._seen.at_s > _REST_S:
             return self.poll()
         return None

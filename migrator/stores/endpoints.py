@@ -146,7 +146,7 @@ class EndpointPreview:
     unclaimable: dict[str, Quarantinable] = field(default_factory=dict)
     """Of ``without_due_time``, those of which the store tells why, by that."""
     unmeasured: int = 0
-    """Rows that would be handed over, and of which nobody knows how large their bodies are: they
+    """Rows that would be handed over, and whose bodies have an unknown size: they
     are not in ``bytes``, and may be too large for the broker."""
     reply_queues: Counter[str] = field(default_factory=Counter)
     """Rows that would be handed over, or those of the sample, by the queue that replies to them

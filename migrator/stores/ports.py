@@ -46,7 +46,7 @@ class DueTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreRemark:
-    """Something about a store that keeps nobody from migrating, and is to be known."""
+    """Advice about a store that does not prevent a migration."""
 
     subject: str
     """The table or container."""
@@ -163,8 +163,8 @@ class Store(Protocol):
         """
         ...
 
-    def answer_s(self, source: str, *, patience: timedelta) -> float:
-        """Return the seconds it takes to be let at *source*; about *patience* at most.
+    def access_latency_s(self, source: str, *, timeout: timedelta) -> float:
+        """Return the seconds it takes to be let at *source*; about *timeout* at most.
 
         Raises:
             StoreError: It is gone, or a right is missing.
@@ -249,7 +249,7 @@ class Claims(Protocol):
         """Finish what a crash left half-done of a ``claiming`` or ``releasing`` batch.
 
         Returns the batch, now ``claimed``. None: there is nothing more to do for it; its rows
-        are back, or somebody else had all of them and it is gone.
+        are back, or other processes took all of them and it is gone.
 
         Raises:
             LeaseLost: Nothing was recorded.

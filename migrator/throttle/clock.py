@@ -112,7 +112,7 @@ class ClockSignal(PolledSignal):
         self._offset_s = offset_s
 
     def _witness(self, doubt: Doubt) -> str | None:
-        """Return who says the same as the database; None: nobody does."""
+        """Return the witness that agrees with the database; None: none does."""
         reading = doubt.reading(self._clock.monotonic_s())
         off_s = abs((self._wall_clock() - reading).total_seconds())
         if self._wall_jumped_s < doubt.believed_s and off_s <= _AGREES_S:

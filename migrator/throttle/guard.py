@@ -102,7 +102,7 @@ class ClaimGuard:
         """Return whether rows of *endpoint* may be claimed now; None: rows of any at all."""
         if self.draining.is_set():
             return False
-        # a table that fails is left out by whoever claims, and asked by a job
+        # lanes leave out a table that fails, and a job asks it
         reasons = self.throttle.reasons_for(endpoint)
         return all(each.signal is Signal.TABLE for each in reasons)
 

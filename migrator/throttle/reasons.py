@@ -78,7 +78,7 @@ class PauseReason:
 
     @property
     def facts(self) -> dict[str, object]:
-        """Return what the log, the ledger and hooks are told of it."""
+        """Return its form in the log, the ledger and hooks."""
         return {
             "signal": str(self.signal),
             "endpoint": self.endpoint,

@@ -290,7 +290,7 @@ class DatabaseLatency(Threshold):
 
     def _latency(self, source: str) -> Measurement:
         try:
-            took_s = self._store.answer_s(source, patience=self._timeout)
+            took_s = self._store.access_latency_s(source, timeout=self._timeout)
         except StoreUnavailable:
             raise
         except StoreError as exc:

@@ -1,7 +1,7 @@
 """The connections of a transfer: one takes from the source's levels, others publish.
 
 All are on one loop and die together: what was taken and not acknowledged goes back. Publishing
-has a connection of its own, because a broker under an alarm stops reading whoever publishes.
+has a connection of its own, because a broker under an alarm stops reading from publishers.
 
 A copy keeps the properties of the original byte for byte, but for what must change. That is done
 in the wire format, so that what we do not understand stays what it is. The broker has read every
@@ -82,7 +82,7 @@ def is_same_place(first: ConnectionSettings, second: ConnectionSettings) -> bool
 
 
 class TransferLink:
-    """The source's levels, and whoever publishes what was found there.
+    """The source's levels, and the publisher of what was found there.
 
     Of a message's properties only these change: headers of the way so far go, those given are
     set, and ``expiration`` and ``user-id`` go, because a broker would drop the message early for
@@ -99,7 +99,7 @@ class TransferLink:
 
     Raises:
         AccessRefused: User, password or virtual host.
-        TargetUnavailable: Nobody answers.
+        TargetUnavailable: The broker does not answer.
     """
 
     def __init__(

@@ -208,7 +208,7 @@ class Movable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stays:
-    """A message that must not be touched, or that nobody took."""
+    """A message that must not be touched, or that no queue took."""
 
     destination: QueueName | None
     """None: it is not readable, and was not taken by the poison queue."""
@@ -319,7 +319,7 @@ class Transfer:
     def judge(self, level: int, message: LevelMessage) -> Movable | Stays | None:
         """Return what is to become of *message*; reachability of its destination is not asked.
 
-        None: nobody can tell its way: it is not readable, or not of the delays.
+        None: its route is unknown: it is not readable, or not of the delays.
         """
         if message.problem is not None:
             return None

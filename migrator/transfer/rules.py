@@ -73,7 +73,7 @@ class Span:
 
     @property
     def width(self) -> timedelta:
-        """How much nobody knows."""
+        """Messages whose outcome is unknown."""
         return self.latest - self.earliest
 
     def near(self, moment: datetime) -> bool:

@@ -129,7 +129,7 @@ class QuarantinePage:
     rows: Sequence[QuarantinedRow] = ()
     """By their ``key``, ascending."""
     has_more: bool = False
-    trouble: str = ""
+    error: str = ""
     """Why they could not be read; empty: they could."""
 
 
@@ -300,7 +300,7 @@ class CommandQueue:
                 lambda: self._status.quarantine(which, after=after, limit=limit)
             )
         except UnansweredError:
-            return QuarantinePage(trouble="the ledger did not answer in time; try again")
+            return QuarantinePage(error="the ledger did not answer in time; try again")
 
     async def quarantined(self, which: QuarantineFilter) -> Sequence[QuarantinedTimeout]:
         """Return rows in quarantine with their content; empty: none, or no answer in time."""

@@ -185,7 +185,7 @@ def page(
 
 
 def static(name: str, kind: str) -> Handler:
-    """Return what answers with a file of ours."""
+    """Return the endpoint of a static file."""
     body = asset(name)
 
     async def answer(_request: Request) -> Response:
@@ -200,7 +200,7 @@ def go(address: str) -> Response:
 
 
 def demand_own_page(request: Request) -> None:
-    """Refuse a form that no page of ours has sent: browsers say where it comes from."""
+    """Refuse a form that another site sent: browsers name the origin."""
     if not is_same_origin(request.headers):
         raise HTTPException(403, "only a page of this daemon may do this; nothing was done")
 
@@ -262,7 +262,7 @@ class StatusPage:
     # ── who asks ────────────────────────────────────────────────────────────────────────────────
 
     def _session(self, request: Request) -> Session | None:
-        """Return who asks; None: nobody who is logged in."""
+        """Return the session of the request; None: not logged in."""
         return self._sessions.find(request.cookies.get(_cookie_name(request)))
 
     def _may_look(self, request: Request, session: Session | None) -> bool:
@@ -270,7 +270,7 @@ class StatusPage:
         return session is not None or may_look(request, self._listener)
 
     def _logged_in(self, show: Callable[[Request, Session], Awaitable[Response]]) -> Handler:
-        """Return what shows a page to whoever is logged in, and asks others for the token."""
+        """Return an endpoint that shows a page after login, and the login form before."""
 
         async def answer(request: Request) -> Response:
             session = self._session(request)
@@ -279,7 +279,7 @@ class StatusPage:
         return answer
 
     async def _acting(self, request: Request) -> tuple[Session, Form]:
-        """Return who acts, and their form; nobody gets past here who may not."""
+        """Return the session and its form; refuse all requests without both."""
         demand_own_page(request)
         session = self._session(request)
         if session is None:
@@ -294,16 +294,16 @@ class StatusPage:
             return go("/")
         return self._login_page(request, "", status=403 if self._listener.token is None else 200)
 
-    def _login_page(self, request: Request, trouble: str, *, status: int) -> Response:
+    def _login_page(self, request: Request, error: str, *, status: int) -> Response:
         values = {
-            "trouble": trouble,
+            "error": error,
             "has_login": self._listener.token is not None,
             "may_go_back": may_look(request, self._listener),
         }
         return page("login.html", values, status=status)
 
     async def _log_in(self, request: Request) -> Response:
-        """Give a cookie to whoever has the token, which is looked at here alone."""
+        """Set a cookie if the form has the token; only this checks it."""
         demand_own_page(request)
         form, peer = await form_of(request), peer_of(request)
         name = form.get("name", "").strip()
@@ -408,7 +408,7 @@ class StatusPage:
         _request: Request,
         session: Session,
         tried: tuple[str, str] = ("", ""),
-        trouble: str = "",
+        error: str = "",
         status: int = 200,
     ) -> Response:
         """Show what is in force; in the field of the setting that was *tried*, what was typed."""
@@ -417,7 +417,7 @@ class StatusPage:
             "settings": self._status.snapshot().settings,
             "meanings": {str(each): meant[each] for each in RuntimeSetting},
             "tried": tried,
-            "trouble": trouble,
+            "error": error,
         }
         return self._own_page("settings.html", values, session, status=status)
 
@@ -456,7 +456,7 @@ class StatusPage:
         return answer
 
     async def _set(self, request: Request) -> Response:
-        """Set one setting; what is refused stays in the form, with the reason beside it."""
+        """Set one setting; what is refused stays in the form, with the reason."""
         session, form = await self._acting(request)
         tried = form.get("setting", ""), form.get("value", "")
         try:

@@ -31,7 +31,7 @@ MODES: Final[Mapping[str, str]] = {
 OLD_S: Final = 15.0
 """A look that is older is called old."""
 TOO_OLD_S: Final = 60.0
-"""One that is older needs somebody: a ledger that takes a second to read is read every 20."""
+"""An older one needs an operator: a ledger that takes a second to read is read every 20."""
 _FEW: Final = 5
 """Of endpoints that are named in a line."""
 _MIGRATE: Final = "migrate"
@@ -62,7 +62,7 @@ class EndpointCard:
     finished: str
     """What it has done, and what is left; empty: it is not finished."""
     needs_attention: bool
-    """It is finished, and rows stay that nobody sends."""
+    """It is finished, and rows remain that have no sender."""
 
     @property
     def can_wait(self) -> bool:
@@ -193,7 +193,7 @@ class _Need(NamedTuple):
 
 
 def _needs(snapshot: Snapshot) -> Iterator[_Need]:
-    """Yield what needs somebody, of all that goes on beside what goes on well."""
+    """Yield what needs an operator."""
     if snapshot.age_s > TOO_OLD_S:
         yield _Need(f"these numbers are {round(snapshot.age_s)} s old")
     if names := sorted(_waiting(snapshot)):
@@ -209,8 +209,8 @@ def _needs(snapshot: Snapshot) -> Iterator[_Need]:
         if view.phase is not None and (found := view.remaining) and found.unattended
     ]
     if rows := sum(found.unattended for _, found in unattended):
-        what = "row is left and nobody sends it"
-        yield _Need(counted(rows, what, "rows are left and nobody sends them"))
+        what = "row remains and has no sender"
+        yield _Need(counted(rows, what, "rows remain and have no sender"))
     if not _are_all_finished(snapshot):  # else it is said already
         for name, found in unattended[:_FEW]:
             yield _Need("", f"{name}: {left_text(found)}")
@@ -370,7 +370,7 @@ def _card(view: EndpointView, progress: EndpointProgress | None) -> EndpointCard
         counts=[
             *((share.label, share.count) for share in shares if share.count or share.kind == first),
             ("in the table", view.in_store),
-            *([("of them left to others", left)] if left else []),
+            *([("of them handled by the timeout manager", left)] if left else []),
         ],
         pace=_pace(view),
         waits=[hold for hold in view.holds if hold.endpoint is not None],

@@ -438,4 +438,4 @@ def test_counts_and_pulse_are_for_the_page_and_the_throttle(site: DocumentSite) 
     assert (counted.rows, counted.is_all) == (3, True)
     assert counted.due == [("up to 1h", 1), ("up to 1d", 2)]
     assert list(counted.until) == [0, 1]
-    assert 0 < site.store.answer_s(site.source, patience=LONG) < 60
+    assert 0 < site.store.access_latency_s(site.source, timeout=LONG) < 60

@@ -99,7 +99,7 @@ def shows(place: str) -> bool:
         page = client.get("/")
     text = text_of(page)
     print(text)
-    headline = r"Running; 40 rows are parked for a destination; 1 row is left and nobody sends it "
+    headline = r"Running; 40 rows are parked for a destination; 1 row remains and has no sender "
     is_told = re.search(headline, text) is not None and 'class="verdict care"' in page.text
     left = "1 is left to the timeout manager (cutoff 1m): all overdue, and nothing consumes"
     dispatcher = "`Sales.TimeoutsDispatcher`: run with `--cutoff 0s`"

@@ -28,11 +28,11 @@ def test_a_lock_that_keeps_claims_out_is_measured(site: Site, mode: str) -> None
     """It waits no longer than is of interest, changes nothing, and leaves no lock behind."""
     site.create([LegacyRow(id=timeout_id(1))])
     pulse = site.store
-    assert pulse.answer_s(site.source, patience=LONG) < LONG.total_seconds()
+    assert pulse.access_latency_s(site.source, timeout=LONG) < LONG.total_seconds()
     with site.engine.connect() as connection, connection.begin():
         connection.exec_driver_sql(f"LOCK TABLE {site.quoted()} IN {mode} MODE")
         began_s = time.monotonic()
-        found_s = pulse.answer_s(site.source, patience=PATIENCE)
+        found_s = pulse.access_latency_s(site.source, timeout=PATIENCE)
         assert time.monotonic() - began_s < 4.5  # sessions wait for 5 s else
     assert found_s >= PATIENCE.total_seconds()
     with site.engine.connect() as connection, connection.begin():

@@ -270,7 +270,7 @@ def test_probes_come_back_in_time_and_to_us_alone(
             channel.queue_bind(name, DELIVERY[version], f"#.{name}")
 
     def is_soon() -> bool:
-        run = send_probes(settings, version, levels, patience_s=60, find_bindings=api.bindings_from)
+        run = send_probes(settings, version, levels, timeout_s=60, find_bindings=api.bindings_from)
         arrivals = [(probe.level, probe.arrival) for probe in run.probes]
         assert arrivals == [(level, Arrival.ON_TIME) for level in levels]
         late = [probe.late_s for probe in run.probes if probe.late_s is not None]
@@ -295,7 +295,7 @@ def test_nothing_is_sent_where_somebody_listens_in(
             channel.queue_declare("wiretap", durable=True)
             channel.queue_bind("wiretap", DELIVERY[V2], key)
             with pytest.raises(PreflightRefused, match="wiretap"):
-                send_probes(settings, V2, [0], patience_s=5, find_bindings=api.bindings_from)
+                send_probes(settings, V2, [0], timeout_s=5, find_bindings=api.bindings_from)
             assert ours(vhost) == []
             channel.queue_delete("wiretap")
 
@@ -310,7 +310,7 @@ def test_a_lost_probe_still_finds_its_queue_later(
         channel.exchange_unbind(DELIVERY[V1], "nsb.delay-level-00", f"{STARS}0.#")
         channel.queue_bind("slow", "nsb.delay-level-00", f"{STARS}0.#")
     # nobody can see that without the management API
-    run = send_probes(settings, V1, [1], patience_s=2.2, find_bindings=None)
+    run = send_probes(settings, V1, [1], timeout_s=2.2, find_bindings=None)
     assert [probe.arrival for probe in run.probes] == [Arrival.LOST]
     assert ours(vhost) == [run.left_queue]
     assert not are_back(settings, run)
@@ -340,7 +340,7 @@ def test_a_flight_that_is_broken_off_leaves_a_queue_for_its_probes(
             raise Interrupted("enough")
 
     with pytest.raises(Interrupted):
-        send_probes(settings, V2, [0], patience_s=30, find_bindings=None, guard=guard)
+        send_probes(settings, V2, [0], timeout_s=30, find_bindings=None, guard=guard)
     ended_s = time.monotonic()
     (left,) = ours(vhost)
     assert ended_s - looks[-1] < 20  # its probe is waited for longer
@@ -354,13 +354,13 @@ def test_a_flight_that_is_broken_off_leaves_a_queue_for_its_probes(
 def test_a_probe_that_cannot_enter_is_told(vhost: Vhost, settings: ConnectionSettings) -> None:
     """It is nowhere, so our queue goes; where levels are missing nothing is even tried."""
     with pytest.raises(PreflightRefused, match="delays show"):
-        send_probes(settings, V2, [0], patience_s=5, find_bindings=None)
+        send_probes(settings, V2, [0], timeout_s=5, find_bindings=None)
     create_delays(settings, V2)
     with plain_channel(vhost.amqp_url) as channel:
         level = "nsb.v2.delay-level-00"
         channel.queue_unbind(level, level, f"{STARS}1.#")
     with pytest.raises(TargetError, match="level 0"):
-        send_probes(settings, V2, [0], patience_s=5, find_bindings=None)
+        send_probes(settings, V2, [0], timeout_s=5, find_bindings=None)
     assert ours(vhost) == []
 
 

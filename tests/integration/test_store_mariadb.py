@@ -574,7 +574,7 @@ def test_a_lock_held_for_too_long_is_unavailable(site: Site) -> None:
     site.create(hours(1))
     with site.engine.connect() as other:
         other.exec_driver_sql(f"LOCK TABLES {site.quoted()} WRITE")
-        asked = site.store.answer_s(site.source, patience=timedelta(seconds=1))
+        asked = site.store.access_latency_s(site.source, timeout=timedelta(seconds=1))
         other.exec_driver_sql("UNLOCK TABLES")
     assert 1 <= asked < 4.5  # sessions wait for 5 s else
     with reading(site.engine) as connection:

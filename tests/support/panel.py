@@ -223,7 +223,7 @@ class MemoryPanel:
             and which.endpoint in (None, row.endpoint)
             and which.reason in (None, row.reason)
         ]
-        return QuarantinePage(rows=rows[:limit], has_more=len(rows) > limit, trouble=self.trouble)
+        return QuarantinePage(rows=rows[:limit], has_more=len(rows) > limit, error=self.trouble)
 
     def quarantined(self, which: QuarantineFilter) -> Sequence[QuarantinedTimeout]:
         return [

@@ -140,15 +140,15 @@ class DocumentStoreView:
     def read_anew(self, endpoint: StoreEndpoint) -> None:
         del endpoint
 
-    def answer_s(self, source: str, *, patience: timedelta) -> float:
-        """Time a read of an id that does not exist; may take longer than *patience*."""
+    def access_latency_s(self, source: str, *, timeout: timedelta) -> float:
+        """Time a read of an id that does not exist; may take longer than *timeout*."""
         endpoint = endpoint_at(self._documents, source)
         began_s = time.monotonic()
         try:
             next(iter(self._documents.read(endpoint, [NONEXISTENT_ID])), None)
         except StoreUnavailable:
             took_s = time.monotonic() - began_s
-            if took_s < patience.total_seconds():
+            if took_s < timeout.total_seconds():
                 raise
             return took_s
         return time.monotonic() - began_s

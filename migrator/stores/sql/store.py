@@ -187,23 +187,23 @@ class TableStore(ABC):
             rows=rows, is_all=is_all, due=by_span(found, now), until=until(found, limits)
         )
 
-    def answer_s(self, source: str, *, patience: timedelta) -> float:
+    def access_latency_s(self, source: str, *, timeout: timedelta) -> float:
         """Return the seconds until rows of *source* may be deleted, without deleting any.
 
-        A wait longer than about *patience* is cut, and then is the answer.
+        A wait longer than about *timeout* is cut, and then is the answer.
         """
         legacy = self.legacy_table(source)
         asked_s = time.monotonic()
         is_let_in = False
         try:
             with writing(self._engine, StoreError, doing=f"asking for {source}") as connection:
-                self._dialect.wait_at_most(connection, patience)
+                self._dialect.wait_at_most(connection, timeout)
                 is_let_in = True
                 connection.execute(sa.delete(legacy.table).where(_NEVER))
         except StoreUnavailable:
             if not is_let_in:
                 raise
-            return max(time.monotonic() - asked_s, patience.total_seconds())
+            return max(time.monotonic() - asked_s, timeout.total_seconds())
         return time.monotonic() - asked_s
 
     def demand_readable(self, source: str) -> None:

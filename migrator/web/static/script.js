@@ -1,9 +1,9 @@
 // Keeps the status page up to date: asks for it again and shows those parts that have changed.
-// Without it the page works as well. What somebody is using (a form that is open, the focus) stays.
+// Without it the page works as well. What is in use (a form that is open, the focus) stays.
 "use strict";
 (() => {
   const EVERY_MS = 2000;
-  const PATIENCE_MS = 5000;
+  const TIMEOUT_MS = 5000;
   const live = document.getElementById("live");
   const lost = document.getElementById("lost");
   let timer = 0;
@@ -62,7 +62,7 @@
     if (isAsking || document.hidden) return;
     isAsking = true;
     try {
-      const answer = await fetch("/page/live", { cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) });
+      const answer = await fetch("/page/live", { cache: "no-store", signal: AbortSignal.timeout(TIMEOUT_MS) });
       if (answer.status === 401) {
         location.reload();
         return;
@@ -72,7 +72,7 @@
       tell(false);
       show(text);
       lastGood = new Date();
-      live.dataset.shownAt = lastGood.toISOString(); // for whoever drives a browser
+      live.dataset.shownAt = lastGood.toISOString(); // for tests that drive a browser
     } catch {
       tell(true);
     } finally {

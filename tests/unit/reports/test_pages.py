@@ -255,7 +255,7 @@ def test_warnings_are_told() -> None:
         "rows that are never claimed, odd: 2, such as id-1.",
         "timeout manager would ever reach: 4.",
         "rows whose body size is not known: 9.",
-        "Have somebody who knows the endpoints read the warnings",
+        "Ask an engineer who knows the endpoints to read the warnings",
         "The broker, because of",
         "Endpoint Sales: only the first 12 345 rows",
     ):

@@ -46,4 +46,4 @@ def test_pages_of_the_quarantine_say_whether_more_follow(
     found = status.quarantine(QuarantineFilter(endpoints=[SALES]), after=after, limit=3)
     assert ([*map(str, found.rows)], found.has_more) == (rows, has_more)
     error.append(LedgerError("reading the quarantine: gone"))
-    assert status.quarantine(QuarantineFilter(), after=0, limit=3).trouble == str(error[0])
+    assert status.quarantine(QuarantineFilter(), after=0, limit=3).error == str(error[0])

@@ -131,8 +131,7 @@ def test_what_matters_most_is_said_first(found: State, tone: Tone, title: str) -
         ),
         (
             holding(remaining=some_remaining(0, left=863, overdue=800)),
-            "Running; 40 rows are parked for a destination; "
-            "800 rows are left and nobody sends them",
+            "Running; 40 rows are parked for a destination; 800 rows remain and have no sender",
             "Sales: 863 are left to the timeout manager (cutoff 1m): 800 overdue, and nothing "
             "consumes `Sales.TimeoutsDispatcher`: run with `--cutoff 0s`",
         ),
@@ -239,13 +238,13 @@ def test_the_pace_is_told_as_far_as_it_is_known(given: dict[str, Any], pace: str
             some_remaining(0, left=863, overdue=863),
             0,
             Tone.CARE,
-            "Finished; 863 rows are left and nobody sends them",
+            "Finished; 863 rows remain and have no sender",
         ),
         (
             some_remaining(0, left=1, overdue=1),
             2,
             Tone.CARE,
-            "Finished; 2 rows are in quarantine; 1 row is left and nobody sends it",
+            "Finished; 2 rows are in quarantine; 1 row remains and has no sender",
         ),
     ],
 )
@@ -269,7 +268,7 @@ def test_finished_is_said_first_with_what_is_left(
     assert found.title.startswith("Running")
     # whoever reads it while others go on is told of rows that nobody sends as well
     assert (found.tone is Tone.CARE) is bool(remaining.unattended)
-    assert ("nobody sends" in found.title) is bool(remaining.unattended)
+    assert ("no sender" in found.title) is bool(remaining.unattended)
     paused = replace(done, holds=[hold(Signal.PAUSED)])
     assert state_of(paused, ALIVE, READY).title == "Paused"
 
