@@ -39,7 +39,7 @@ _ROUNDING: Final = timedelta(seconds=1)
 _INTERNAL: Final = ("nsb.delay-", "nsb.v2.delay-", "amq.", "migrator.")
 """How names of entities begin that are no endpoint's: of the delays, of the broker, of migrator."""
 _LAST_WITH_OWN_REPLY_TO: Final = 5
-"""The timeout manager of version 5 gives its own queue where nobody said where to reply."""
+"""The timeout manager of version 5 gives its own queue where a message names no reply address."""
 
 
 class Reason(StrEnum):
@@ -285,7 +285,7 @@ def convert(
 def quarantine(timeout: StoredTimeout, error: Exception) -> Quarantine:
     """Return *timeout* with the reason why it cannot be sent.
 
-    An *error* that is none of ours is the row's as well: others are converted without it.
+    An *error* of another library is the row's as well: others are converted without it.
 
     Raises:
         MemoryError: That is no row's.

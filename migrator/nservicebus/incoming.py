@@ -29,7 +29,7 @@ _REMOVED: Final = (
         }
     )
     | {
-        # the transports leave `last` alone, and it is new with every delayed retry of ours
+        # the transports leave `last` alone, and it is new with every delayed retry by migrator
         f"x-{which}-death-{what}"
         for which in ("first", "last")
         for what in ("exchange", "queue", "reason")
@@ -37,7 +37,7 @@ _REMOVED: Final = (
     | h.BROKER_INSTRUCTIONS
 )
 _MOST_LEVELS: Final = 32
-"""Tables in tables are read so deep; nobody means more, and each level costs a copy."""
+"""Tables in tables are read so deep; no sender needs more, and each level costs a copy."""
 _TRANSIENT: Final = 1
 _PLAIN_POWERS: Final = range(-4, 15)
 """Powers of ten that .NET writes without an exponent."""

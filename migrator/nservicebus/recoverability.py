@@ -1,8 +1,8 @@
 """Copies of messages that failed, for a retry queue and the error queue, or came back too often.
 
-RabbitMQ 4 drops a message of a quorum queue that nobody gave a limit when it has come back 21
+RabbitMQ 4 drops a message of a quorum queue without a limit when it has come back 21
 times, and every lost connection brings back what was in hand (measured with 4.0.5; 3.10 has no
-limit unless somebody sets one). A copy at the end of the same queue begins to count anew.
+limit unless one is set). A copy at the end of the same queue begins to count anew.
 
 Source: reference ``timeout-manager.md`` section 12; design section 10.
 """
@@ -107,7 +107,7 @@ def can_be_retried_later(message: IncomingMessage, *, frame_max_bytes: int) -> b
 
     Not when it could not be read, since its copy bears no mark of how often it was retried; and
     not when its headers leave no room for the broker's marks: it would come in a frame larger
-    than *frame_max_bytes* (0: no limit), which breaks the connection of whoever consumes it.
+    than *frame_max_bytes* (0: no limit), which breaks the connection of its consumer.
     """
     if message.problem is not None:
         return False
@@ -131,7 +131,7 @@ def renewed_copy(message: IncomingMessage) -> OutgoingMessage:
 
 
 def is_renewed(message: IncomingMessage) -> bool:
-    """Return whether *message* stands for one that somebody, so perhaps we, had before."""
+    """Return whether *message* was delivered before, perhaps to this process."""
     return h.OUR_RENEWAL in message.raw_headers
 
 

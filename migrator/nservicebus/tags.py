@@ -20,7 +20,7 @@ _FORM: Final = re.compile(r"migrator/([0-9a-z]{1,40})/(\d{1,18})\.(\d{1,9})\.(\d
 
 
 class UnknownTag(ValueError):
-    """The text is not a tag of ours: somebody else's message."""
+    """The text is no tag of migrator: the message is foreign."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

@@ -26,9 +26,9 @@ Count = Annotated[int, Ge(0)]
 """How many timeouts, messages or other things."""
 
 RECALL_LANE = Lane(999)
-"""Whoever holds it recalls; no lane of hand-over is taken meanwhile."""
+"""Its owner recalls; no lane of hand-over is taken meanwhile."""
 SCAN_LANE = Lane(998)
-"""Whoever holds it looks through the levels and changes nothing; a recall excludes it."""
+"""Its owner scans the levels and changes nothing; a recall excludes it."""
 FIRST_DISPATCHER_LANE = Lane(1000)
 """Lanes from here on belong to dispatchers, one per endpoint; below are those of hand-over."""
 

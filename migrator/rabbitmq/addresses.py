@@ -32,7 +32,7 @@ _WITHOUT_EFFECT: Final = frozenset(
         "certpassphrase",
     }
 )
-"""Settings of old transports that stop nobody; of TLS, the PEM files ``broker.tls`` names count."""
+"""Settings of old transports that prevent nothing; for TLS the files of ``broker.tls`` count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

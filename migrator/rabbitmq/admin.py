@@ -298,7 +298,7 @@ def admin_session(settings: ConnectionSettings, *, purpose: str) -> Iterator[Adm
 
     Raises:
         AccessRefused: Wrong user, password or virtual host.
-        TargetUnavailable: Nobody answers.
+        TargetUnavailable: The broker does not answer.
     """
 
     def connect(address: BrokerAddress) -> Any:

@@ -1,6 +1,6 @@
 """How a connection is made, and what the broker means when it says no.
 
-Three findings a person acts on differently are told apart here: nobody answers (network), the
+Three findings a person acts on differently are told apart here: no answer (network), the
 answer is no (user, password, permission), and what was asked for is absent (virtual host).
 Rule: a wire that is cut during the handshake looks to pika like a refused password; only the
 broker's own words count as a refusal, everything else may be tried again.

@@ -96,7 +96,7 @@ class QueueState:
 
     @property
     def is_calm(self) -> bool:
-        """Whether it is surely empty, and nobody consumes it."""
+        """Whether it is surely empty, and has no consumer."""
         return self.is_told and not self.messages and not self.consumers
 
 

@@ -3,7 +3,7 @@
 Rules, each learned from how pika works:
 
 * pika's loop is run step by step, as its own BlockingConnection does it; nothing happens on
-  a connection (heartbeats, confirms, deliveries) unless somebody runs the loop;
+  a connection (heartbeats, confirms, deliveries) unless a caller runs the loop;
 * callbacks only note what happened and never raise: pika would turn an exception in one into a
   lost connection. What was noted is judged after the step;
 * the first thing that goes wrong with any connection fails the loop for good, with its reason;
@@ -135,9 +135,9 @@ class _LanePikaConnection(PikaConnection):
 
 
 class EventLoop:
-    """Runs what happens on the connections of one lane, while somebody waits for it.
+    """Runs what happens on the connections of one lane, while a caller waits for it.
 
-    *guard* is called again and again while somebody waits, and before anything is published:
+    *guard* is called again and again while a caller waits, and before anything is published:
     a sign of life. It raises when waiting and publishing must end.
     """
 
@@ -237,8 +237,8 @@ class EventLoop:
         with contextlib.suppress(Exception):
             self.ioloop.close()
 
-    def _wind_down(self, patience_s: float) -> None:
-        deadline_s = time.monotonic() + patience_s
+    def _wind_down(self, timeout_s: float) -> None:
+        deadline_s = time.monotonic() + timeout_s
         while (
             not all(connection.is_closed for connection in self._connections)
             and time.monotonic() < deadline_s

@@ -83,7 +83,7 @@ class LateAnswers(Generic[D]):
             }
 
     def forget(self, keys: Collection[Hashable]) -> None:
-        """Forget messages of which it is recorded elsewhere what became of them."""
+        """Forget messages whose outcome is recorded elsewhere."""
         with self._lock:
             for key in keys:
                 self._late.pop(key, None)

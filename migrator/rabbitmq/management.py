@@ -194,7 +194,7 @@ class ManagementApi:
         return str(_mapping(found).get("type") or "")
 
     def clients(self) -> tuple[str, ...]:
-        """Return the names of the connections that programs of ours have to the virtual host."""
+        """Return the names of the connections that migrator has to the virtual host."""
         path = f"vhosts/{self._vhost}/connections"
         found = _rows(self._get(path, columns="client_properties"))
         told = [_mapping(row.get("client_properties")) for row in found]

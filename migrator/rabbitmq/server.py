@@ -29,7 +29,7 @@ _ANSWER_S: Final = 0.15
 """The broker tells at once; when it is slow, the next look hears it."""
 _ANSWER_IN_ALARM_S: Final = 1.0
 """So long a connection that replaces a blocked one waits, before it calls the alarm over."""
-_PATIENCE_S: Final = 5.0
+_TIMEOUT_S: Final = 5.0
 _STEP_S: Final = 0.01
 _SLACK: Final = timedelta(milliseconds=500)
 _SECOND: Final = timedelta(seconds=1)
@@ -54,9 +54,10 @@ def find_queues(
 ) -> Mapping[str, QueueFacts | None]:
     """Return message and consumer counts by name, None for queues that do not exist.
 
-    Creates nothing. Raises ``EntityLocked`` for a queue that is exclusive to somebody. One that has
-    not answered within *answer_s* is silent. One that we have no right on raises ``AccessRefused``,
-    whether or not it exists (RabbitMQ 4.2.6 and later), unless it *may_be_hidden*.
+    Creates nothing. Raises ``EntityLocked`` for a queue that another connection has exclusively.
+    One that has not answered within *answer_s* is silent. One without a right to it raises
+    ``AccessRefused``, whether or not it exists (RabbitMQ 4.2.6 and later),
+    unless it *may_be_hidden*.
     """
     with admin_session(settings, purpose="look") as admin:
         return {name: _queue(admin, name, answer_s, may_be_hidden) for name in names}
@@ -78,7 +79,7 @@ def _queue(
 def find_forbidden(settings: ConnectionSettings, names: Collection[str]) -> Mapping[str, str]:
     """Return those of *names* that may not be configured, with the broker's words.
 
-    Creates nothing: it deletes a queue of almost that name, which nobody has. The broker looks
+    Creates nothing: it deletes a queue of almost that name, which no program uses. The broker looks
     at the permission first, and deleting what does not exist is no error.
     """
     forbidden = {}
@@ -102,9 +103,9 @@ class AlarmWatch:
     connection of its own publishes an empty message now and then, to a queue of its own that has
     room for none.
 
-    The message must be routed, or an alternate exchange that somebody set for all exchanges keeps
+    The message must be routed, or an alternate exchange that is set for all exchanges keeps
     it; and it must be rejected, not dropped from the head, or a dead-letter exchange set for all
-    queues does. Nothing asks for a confirm, so the rejection goes to nobody. A policy changes
+    queues does. Nothing asks for a confirm, so the rejection reaches no one. A policy changes
     neither: an argument of a classic queue wins, and of two lengths the smaller counts.
     """
 
@@ -121,7 +122,7 @@ class AlarmWatch:
         """Return why publishers are held back, in the broker's words; None: they are not.
 
         Raises:
-            TargetUnavailable: The broker cannot be asked; nobody knows.
+            TargetUnavailable: The broker cannot be asked.
         """
         if self._is_refused:
             return None
@@ -152,8 +153,8 @@ class AlarmWatch:
         if before is None:
             connection.send(self._channel.basic_publish, self._exchange, "", b"")
         is_new_after_alarm = self._was_blocked and before is None
-        patience_s = _ANSWER_IN_ALARM_S if is_new_after_alarm else _ANSWER_S
-        for _ in connection.loop.events(patience_s):
+        timeout_s = _ANSWER_IN_ALARM_S if is_new_after_alarm else _ANSWER_S
+        for _ in connection.loop.events(timeout_s):
             if connection.blocked_reason != before:
                 break
         self._was_blocked = connection.blocked_reason is not None
@@ -212,7 +213,7 @@ def _death(channel: Any) -> datetime | None:
         channel.queue_declare(queue, exclusive=True, arguments=more)
         channel.queue_bind(queue, name, queue)  # its removal removes the exchange
     channel.basic_publish(name, expiring, b"")
-    deadline_s = time.monotonic() + _PATIENCE_S
+    deadline_s = time.monotonic() + _TIMEOUT_S
     while time.monotonic() < deadline_s:
         method, properties, _ = channel.basic_get(caught, auto_ack=True)
         if method is not None:

@@ -23,7 +23,7 @@ class ExpectedMessages(Part):
 
 
 class FoundMessages(Part):
-    """What became of messages that were found in the levels."""
+    """The outcome of messages that were found in the levels."""
 
     restored: Count
     leftover: Count

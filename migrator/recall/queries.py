@@ -106,7 +106,7 @@ class _Counting:
             .subquery()
         )
         rest = batch.size - func.coalesce(differing.c.rows, 0)
-        # told of each batch before it is summed up: SQL Server has no subquery within a sum
+        # computed for each batch before it is summed up: SQL Server has no subquery within a sum
         each = (
             select(
                 flag(is_past).label("is_past"),

@@ -62,7 +62,7 @@ class RecallReport:
     outcomes: Mapping[RecallOutcome, int] | None = None
     """How many messages turned out to be what.
 
-    None: nothing was taken out of the levels, because nobody asked for it or none is there.
+    None: nothing was taken out of the levels, because it was not requested or none is there.
     """
     unfinished: Sequence[int] = ()
     """Levels that hold more than could be looked at within the hold time; run it again."""
@@ -94,7 +94,7 @@ class RecallReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recall:
-    """Recalls while nobody claims; made by ``app.rollback``."""
+    """Recalls while no lane claims; made by ``app.rollback``."""
 
     engine: Engine
     """The ledger's database."""
@@ -128,7 +128,7 @@ class Recall:
         Repeating goes on after a crash.
 
         Raises:
-            PreflightRefused: Somebody works on lanes, batches are open, or a level is too deep.
+            PreflightRefused: Another process owns lanes, batches are open, or a level is too deep.
                 Nothing was changed.
             LeaseLost, StoreUnavailable, TargetError: What was restored stays so; run it again.
         """

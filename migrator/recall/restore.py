@@ -88,7 +88,7 @@ class Recalls(LedgerPart, ABC):
     ) -> Callable[[], Mapping[TaggedMessage, RecallOutcome]]:
         """Begin to restore the rows that are *wanted*, in the transaction of *connection*.
 
-        Return what is called after its commit, and tells what became of them, if anything else.
+        Return what is called after its commit, and returns their outcome, if it is another.
         """
 
 
@@ -195,7 +195,7 @@ class DocumentRecalls(Recalls):
         return finish
 
     def _restored(self, rows: Sequence[KeptRow]) -> Mapping[int, RecallOutcome]:
-        """Restore recorded *rows*; return what became of each, by the ledger's own id."""
+        """Restore recorded *rows*; return the outcome of each, by the ledger's own id."""
         self._fault("recall.recorded")
         of_source = defaultdict[str, list[KeptRow]](list)  # two sources may have the same id
         for row in rows:

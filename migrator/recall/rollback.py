@@ -1,6 +1,6 @@
 """Undo a migration: first what was claimed and not handed over, then a recall of the rest.
 
-Of the first half, only batches of lanes that nobody works on are touched, lanes of dispatchers
+Of the first half, only batches of lanes without an owner are touched, lanes of dispatchers
 included. Of a commit that was cut off, the broker is asked whether it happened; a batch that was
 being published is published once more, so that it belongs to the second half. What a dispatcher
 was sending is left alone: `run` finishes it.
@@ -337,7 +337,7 @@ class Rollback:
         Repeating is harmless; after a crash, repeating goes on.
 
         Raises:
-            LeaseLost: Somebody took a lane meanwhile. What was given back before stays so.
+            LeaseLost: Another process took a lane meanwhile. What was given back before stays so.
             StoreUnavailable: As above.
         """
         evict_dead(self.leases)
@@ -395,7 +395,7 @@ class Rollback:
         if batch.state is BatchState.CLAIMING:
             claimed = self.claims.resume(batch, lease)
             if claimed is None:
-                return 0  # all of it is somebody else's
+                return 0  # all of it belongs to other senders
             batch = claimed
         if batch.state is BatchState.STAGING:
             # nothing was nacked before COMMITTING, so nothing has left the staging queue
@@ -440,7 +440,7 @@ class Rollback:
         return [batch.id for batch in found if batch is not None and scope.covers(batch)]
 
     def _forget_held(self, sources: Collection[str] | None) -> None:
-        """Have `status` list no destination any more for which nobody is to hand over rows."""
+        """Have `status` list no destination any more whose rows are no longer handed over."""
         for each in self.queries.held():
             if sources is None or each.source in sources:
                 endpoint = StoreEndpoint(name=each.endpoint, source=each.source)

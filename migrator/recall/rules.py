@@ -1,4 +1,4 @@
-"""Bringing handed-over timeouts back: which ones, and what became of each message that was found.
+"""Bringing handed-over timeouts back: which ones, and the outcome of each message that was found.
 
 Source: design section 9.
 """
@@ -37,13 +37,13 @@ class RecallOutcome(StrEnum):
     STORE_GONE = "store_gone"
     """The store it came from is gone, or is not the one of the settings; it stays."""
     DIFFERENT = "different"
-    """It bears the tag of a row of ours, but neither its id nor its content."""
+    """It bears the tag of a migrated row, but neither its id nor its content."""
     FOREIGN = "foreign"
     """It bears no tag of this ledger, or one of a row that is no longer known."""
 
 
 MARGIN: Final = timedelta(minutes=1)
-"""What is due within this is left to the broker, unless somebody says otherwise."""
+"""What is due within this is left to the broker, unless the operator sets another margin."""
 MAY_GO: Final = frozenset({RecallOutcome.RESTORED, RecallOutcome.LEFTOVER})
 """Outcomes after which the message is taken out of its level."""
 STAYED: Final = (
@@ -54,7 +54,7 @@ STAYED: Final = (
     RecallOutcome.STORE_GONE,
     RecallOutcome.DIFFERENT,
 )
-"""Outcomes that leave a message of ours where it is."""
+"""Outcomes that leave a migrated message where it is."""
 _IN_LEDGER: Final = HALF_DONE | {BatchState.CLAIMED, BatchState.STAGING}
 """States of an open batch of which nothing can have left migrator's own queues."""
 
@@ -134,7 +134,7 @@ class RecallForecast:
 def demand_settled(batches: Iterable[Batch], scope: Scope) -> None:
     """Return when none of the open *batches* that *scope* means may still be handed over.
 
-    Others are in nobody's way: what they send into the levels meanwhile is left there.
+    Other senders are not affected: what they send into the levels meanwhile is left there.
 
     Raises:
         PreflightRefused: Some may; says which.

@@ -1,4 +1,4 @@
-"""The evidence file of ``migrator verify``: one line per timeout, for somebody who was not there.
+"""The evidence file of ``migrator verify``: one line per timeout, for an auditor.
 
 Rules of this file:
 
@@ -7,7 +7,7 @@ Rules of this file:
 * lines wait in a file without a name until the verification is done, so that nothing stays of
   one that is interrupted; then they are written once, with what was found out about them later;
 * the last line has the totals, and the SHA-256 of all bytes before it;
-* nobody else may read it, and a file that is there is never overwritten.
+* only its owner may read it, and a file that is there is never overwritten.
 
 Source: docs/verify.md.
 """

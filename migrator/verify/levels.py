@@ -3,11 +3,11 @@
 Rules of this file:
 
 * nothing is acknowledged, so everything goes back with its original expiry;
-* nobody is asked about messages while they are held: that would hold them for longer. What was
+* no server is asked about messages while they are held: that would hold them for longer. What was
   seen is compared with the ledger when its rows are read, page by page;
 * only what the ledger still says to be handed over, and not due, can be missing; a level hides
-  what may be in it when it could not be read, when nobody tells whether it holds messages back,
-  or when somebody has some of them; so does a version that was left out.
+  what may be in it when it could not be read, when it is unknown whether it holds messages back,
+  or when a consumer has some of them; so does a version that was left out.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ KeepSeen = Callable[[LevelKey, int, Sequence[TaggedMessage]], None]
 _SHARED: Final = "something else consumes it, and may hold messages that were not seen"
 _ROUTED: Final = timedelta(seconds=6)
 """A receipt may be ahead of its messages, and the broker's counts are renewed every 5 s."""
-_STAGED_PATIENCE_S: Final = 10.0
-_COUNTS_PATIENCE_S: Final = 8.0
-_SUMS_PATIENCE_S: Final = 20.0
+_STAGED_TIMEOUT_S: Final = 10.0
+_COUNTS_TIMEOUT_S: Final = 8.0
+_SUMS_TIMEOUT_S: Final = 20.0
 """A quorum queue tells its counts every five seconds, and the management API asks as often; with
 8 s a daemon at work looked as if it had lost the last thousand (RabbitMQ 3.10, a busy machine)."""
 
@@ -156,7 +156,7 @@ class LevelCheck:
         """Levels of which every message was seen."""
 
     def total(self, delays: DelaysVersion, step: LevelDepth) -> int | None:
-        """Return how many messages a level has, as of when they were seen; None: nobody could look.
+        """Return how many messages a level has, as of when they were seen; None: unknown.
 
         The broker's counts are seconds old: beside what was seen they would be of another time.
         They count for a level that was not seen whole, and for what it holds back.
@@ -200,7 +200,7 @@ class LevelCheck:
         """Show every message of *levels* to *keep*; return why not all of each; empty: it was.
 
         *keep* is called while some messages of one level are held: with the level, how many there
-        are, and those that bear the tag of a row of ours.
+        are, and those that bear the tag of a migrated row.
         """
         gone: dict[LevelKey, str] = {}
         for depths in self.counts().depths:
@@ -290,7 +290,7 @@ class LevelCheck:
             handed_over_last: When the latest of them was.
 
         Raises:
-            TargetError, StoreUnavailable: Nobody can tell; run it again.
+            TargetError, StoreUnavailable: It is unknown; run it again.
         """
         staged = self._routed(handed_over_last)
         soonest = min(map(self._due_in, unseen.values()))
@@ -322,7 +322,7 @@ class LevelCheck:
         """Give messages time to reach their levels; return how many are still staged."""
         clock, wait = self._context.clock, self._context.wait
         wait(max((handed_over_last + _ROUTED - clock.now()).total_seconds(), 0.0))
-        until_s = clock.monotonic_s() + _STAGED_PATIENCE_S
+        until_s = clock.monotonic_s() + _STAGED_TIMEOUT_S
         while (staged := self._context.access.still_staged()) and clock.monotonic_s() < until_s:
             wait(1.0)
         return staged
@@ -365,7 +365,7 @@ class LevelCheck:
     def _decided(
         self, lines: Sequence[EvidenceRecord], unread: Collection[LevelKey]
     ) -> tuple[Sequence[EvidenceRecord], int]:
-        """Return which of *lines* are missing, and of how many nobody can tell."""
+        """Return which of *lines* are missing, and of how many it is unknown."""
         if not lines:
             return (), 0
         found = self._counted()
@@ -387,7 +387,7 @@ class LevelCheck:
         Levels are told seconds after they were made, and what we held ourselves is still among
         what is consumed for as long.
         """
-        until_s = self._context.clock.monotonic_s() + _COUNTS_PATIENCE_S
+        until_s = self._context.clock.monotonic_s() + _COUNTS_TIMEOUT_S
         while True:
             found = self.counts()
             is_told = not any(
@@ -428,7 +428,7 @@ class LevelCheck:
             return found
         if (now := self._by_the_queues(found)).known >= demand:
             return now
-        until = clock.now() + timedelta(seconds=_SUMS_PATIENCE_S)
+        until = clock.now() + timedelta(seconds=_SUMS_TIMEOUT_S)
         demand = waiting(until + SLACK)
         while found.known < demand and clock.now() < until:
             self._context.wait(1.0)
@@ -478,10 +478,10 @@ def _gap(found: LevelPass, seen: int) -> str:
 
 
 def _is_dark(delays: DelaysVersion, step: LevelDepth) -> bool:
-    """Return whether nobody tells how much a level holds back; classic queues hold nothing back."""
+    """Return whether it is unknown how much a level holds back; classic queues hold back none."""
     return delays is DelaysVersion.V2 and step.held is None
 
 
 def _away(step: LevelDepth) -> int:
-    """Return how many messages of a level nobody can read: held back, or with somebody."""
+    """Return how many messages of a level cannot be read: held back, or unacked."""
     return (step.held or 0) + (step.unacknowledged or 0)

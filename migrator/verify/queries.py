@@ -5,7 +5,7 @@ Rules of this file:
 * each answer is true at its own moment, as a daemon may work meanwhile; what is compared within
   one answer was read at one moment, and no transaction is open when a call returns;
 * rows are counted one by one and hashed by the database; rows whose batch is gone are looked at
-  like all others, and are doubtful: nobody can tell what became of them.
+  like all others, and are doubtful: their outcome is unknown.
 """
 
 from __future__ import annotations

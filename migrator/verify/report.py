@@ -1,6 +1,6 @@
 """What a verification finds: whether store, ledger and broker agree, as values.
 
-Rules of this file: what nobody looked at is *not checked*, never fine; a discrepancy names what is
+Rules of this file: what was not read is *not checked*, never fine; a discrepancy names what is
 wrong and where, and never holds what is in a message. Source: docs/verify.md.
 """
 
@@ -53,7 +53,7 @@ class Discrepancy(StrEnum):
     MISSING = "missing_from_levels"
     """A timeout was handed over, is not due, and is in no level."""
     TOO_FEW = "too_few_in_levels"
-    """All levels together hold fewer messages than timeouts of ours have to wait in them."""
+    """All levels together hold fewer messages than migrated timeouts have to wait in them."""
     TWICE = "twice_in_levels"
     """A timeout is in the levels more than once."""
     DIFFERENT = "different_in_levels"
@@ -70,9 +70,9 @@ class RowStatus(StrEnum):
     AGREES = "agrees"
     """It is as the ledger says, as far as its state can be looked at."""
     LEFT = "left"
-    """It was handed over and is due by now: nobody can look at it any more."""
+    """It was handed over and is due by now: it can no longer be read."""
     NOT_LOOKED = "not_looked"
-    """It should be in a level; nobody looked into the levels."""
+    """It should be in a level; the levels were not read."""
     NOT_SEEN = "not_seen"
     """It should be in a level and was not seen, but that does not prove that it is missing."""
 
@@ -83,7 +83,7 @@ class Verdict(StrEnum):
     BALANCED = "balanced"
     """Everything that was looked at agrees."""
     DOUBTFUL = "doubtful"
-    """Everything agrees, but there are batches of which nobody can tell."""
+    """Everything agrees, but the outcome of some batches is unknown."""
     DISCREPANT = "discrepant"
     """Something does not agree."""
 
@@ -164,11 +164,11 @@ class LevelBalance:
     level: Count
     total: Count | None
     """Messages of everybody: those that were seen, if all were, and what the level holds back; else
-    what the broker counts. None: nobody could look."""
+    what the broker counts. None: unknown."""
     ours: Count | None
     """Messages that bear the tag of a migrated row; None: they were not read one by one."""
     foreign: Count | None
-    """All others that were seen; None: nobody looked at each."""
+    """All others that were seen; None: they were not read one by one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +190,7 @@ class VerifyResult:
     counts: Mapping[Discrepancy, int]
     doubtful: Sequence[BatchId]
     not_checked: Sequence[str]
-    """What nobody could look at, and why."""
+    """What could not be checked, and why."""
     unread: Sequence[str] = ()
     """Tables that could not be read, so that the ledger was not compared with them."""
     parked: Sequence[HeldDestination] = ()
@@ -233,10 +233,10 @@ class EvidenceRecord(NamedTuple):
     handed_over_at: datetime | None
     """When its batch was; None: it was not, or the row has a state of its own."""
     body_hash: str | None = None
-    """Hex SHA-256 of its body; None: nobody asked."""
+    """Hex SHA-256 of its body; None: not requested."""
     is_intact: bool = True
     delays: DelaysVersion | None = None
-    """In which generation its message was seen; None: nobody looked, or it was not seen."""
+    """Where its message was seen; None: it was not seen, or the levels were not read."""
     level: int | None = None
     verdict: RowStatus | Discrepancy = RowStatus.NOT_LOOKED
 
@@ -273,7 +273,7 @@ class Findings:
             )
 
     def add_unnamed(self, kind: Discrepancy, count: int, one: str, several: str) -> None:
-        """Count *count* more of a kind that nobody named, and say so."""
+        """Count *count* more of a kind without naming them, and say so."""
         if count:
             self.counts[kind] += count
             more = counted(count, f"more {one} is", f"more {several} are")

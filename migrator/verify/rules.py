@@ -89,12 +89,12 @@ def is_stray(known: EvidenceRecord) -> bool:
 def judge_messages(
     known: EvidenceRecord, messages: Iterable[TaggedMessage], *, held_for: timedelta
 ) -> tuple[Seen, Sequence[tuple[Discrepancy, str]]]:
-    """Return what was seen of a row of ours, and what is wrong with that, with the deciding facts.
+    """Return what was seen of a migrated row, and what is wrong with that, with the deciding facts.
 
     Args:
         known: The row, with the hash of its body.
         messages: Those that bear its tag, in the order in which they were seen.
-        held_for: So long they may have been held by somebody who looked.
+        held_for: So long a scan may have held them.
     """
     seen, wrong = NOWHERE, list[tuple[Discrepancy, str]]()
     for message in messages:
@@ -122,7 +122,7 @@ def _judge_message(
     before: Place | None,
     held_for: timedelta,
 ) -> tuple[Discrepancy, str] | None:
-    """Return what is wrong with a message of a timeout of ours; None: nothing.
+    """Return what is wrong with the message of a migrated timeout; None: nothing.
 
     It was seen in *place*; *before* is where a message of that row was seen before.
     """
@@ -146,7 +146,7 @@ def _judge_message(
 def judge_record(line: EvidenceRecord, *, now: datetime, seen: Seen | None) -> EvidenceRecord:
     """Return *line* with its verdict, and the level where its message was seen.
 
-    *seen* is None when nobody looked into the levels.
+    *seen* is None when the levels were not read.
     """
     place, flag = (None, None) if seen is None else (seen.place, seen.flag)
     verdict: RowStatus | Discrepancy = RowStatus.AGREES

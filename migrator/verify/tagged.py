@@ -43,7 +43,7 @@ class TaggedMessages:
         with _explained():
             self._file = sqlite3.connect("", isolation_level=None)
             self._file.execute(_MAKE)
-            self._file.execute("BEGIN")  # nobody else reads it, and a commit of each row is slow
+            self._file.execute("BEGIN")  # no other process reads it; a commit of each row is slow
 
     def __enter__(self) -> Self:
         """Return this."""

@@ -27,8 +27,7 @@ QUOTED = {
 NOT_YET = frozenset(
     {
         *("cli", "decommission", "delays", "ledger/failover.py", "ledger/report.py"),
-        *("nservicebus", "rabbitmq", "recall", "recovery"),
-        *("service", "status", "stores", "verify", "web"),
+        *("service", "status", "stores", "web"),
     }
 )
 """Folders and files whose words are still to be replaced: never add one."""
