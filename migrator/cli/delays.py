@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
 import typer
 
-from migrator.cli.findings import drawn_findings, exit_code
 from migrator.cli.lazy import LazyGroup, new_group
 from migrator.cli.options import DryRun, Yes, settings
 from migrator.cli.output import say, write_document, write_drawn, write_table
 from migrator.cli.session import DEBUG, Session, confirmed, duration, session_of
 from migrator.delays.routing import infrastructure, parse_levels, probe_delay_s
 from migrator.errors import ConfigError, ExitCode
-from migrator.preflight.context import verdict
 from migrator.text import counted, grouped, span_text
 
 if TYPE_CHECKING:
@@ -114,6 +112,8 @@ def show(
 
     Exit codes: 0 nothing refused; 3 refused; 4 broker unreachable.
     """
+    from migrator.cli.findings import drawn_findings, exit_code
+    from migrator.preflight.context import verdict
     from migrator.preflight.documents import DelaysDocument, FindingsDocument
     from migrator.status.document import levels_document
 

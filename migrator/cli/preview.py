@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from migrator.cli.findings import exit_code
 from migrator.cli.lazy import new_group
 from migrator.cli.options import (
     HAND_OVER,
@@ -69,6 +68,7 @@ def preview(
       7 it would serve some of the endpoints, and others once they are refused no more.
     """
     from migrator.app.preview import open_planning
+    from migrator.cli.findings import exit_code
     from migrator.cli.plan import drawn_plan
 
     session = session_of(context)
