@@ -7,7 +7,7 @@ the batch in its hands; a row that is tried again leaves its old batch, whose si
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -53,12 +53,7 @@ class SqlQuarantine(LedgerPart):
         """
         row = self._tables.timeout.c
         sizes = [row.id, byte_length(row.headers).label("headers_bytes")]
-        total, count = 0, 0
-        for each in self._found(sizes, which, after, limit):
-            total += each.body_bytes + each.headers_bytes
-            if count and total > CONTENT_BYTES:
-                break
-            count += 1
+        count = len(_fitting(self._found(sizes, which, after, limit)))
         if not count:
             return ()
         return [
@@ -165,14 +160,7 @@ class SqlQuarantine(LedgerPart):
             .order_by(row.c.due, row.c.id)
         )
         query = first_for_update(query, row, at_most=RETRY_ROWS, dialect=connection.dialect.name)
-        chosen: list[sa.Row[Any]] = []
-        size = 0
-        for found in connection.execute(query):
-            size += found.body_bytes + found.headers_bytes
-            if chosen and size > CONTENT_BYTES:
-                break
-            chosen.append(found)
-        return chosen
+        return _fitting(connection.execute(query))
 
     def _new_batch(self, connection: sa.Connection, rows: Sequence[sa.Row[Any]], mode: Mode) -> int:
         statement = sa.insert(self._tables.batch).values(
@@ -223,6 +211,18 @@ class SqlQuarantine(LedgerPart):
 
     def _is(self, which: QuarantineFilter) -> list[sa.ColumnElement[bool]]:
         return in_quarantine(self._tables.timeout, self._tables.batch, which)
+
+
+def _fitting(rows: Iterable[sa.Row[Any]]) -> Sequence[sa.Row[Any]]:
+    """Return the first of *rows* whose contents fit ``CONTENT_BYTES`` together, one at least."""
+    chosen = list[sa.Row[Any]]()
+    size = 0
+    for row in rows:
+        size += row.body_bytes + row.headers_bytes
+        if chosen and size > CONTENT_BYTES:
+            break
+        chosen.append(row)
+    return chosen
 
 
 def _listed(row: sa.Row[Any]) -> QuarantinedRow:
